@@ -1,0 +1,1 @@
+"""Package data; see README.md of the project."""

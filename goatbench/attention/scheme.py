@@ -1,0 +1,63 @@
+"""A position mechanism: four slots, each with a null object, so that no caller ever asks which mechanism it holds."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from torch import Tensor, nn
+
+from .log_prior import LogPrior
+from .positions import Positions
+
+
+class Role(Enum):
+    """Which tensor `rotate` is given (xPos and FoPE scale the two apart)."""
+
+    QUERY = "query"
+    KEY = "key"
+
+
+class PositionScheme(nn.Module):
+    """The null scheme: no position at all (NoPE). Mechanisms override the slots that they fill.
+
+    num_lanes:   lanes that `prior` returns; static, known before the projections are built.
+    is_relative: shifting all coordinates by one constant leaves the attention unchanged.
+    is_isometry: `rotate` preserves norms.
+    coordinate_modes: the evaluation-time coordinate modes that make a difference: ("raw", "scaled"), ("resampled",) for a
+                 learned table that is stretched over any grid, or ("none",) for a scheme that never looks at coordinates.
+    """
+
+    num_lanes: int = 0
+    is_relative: bool = True
+    is_isometry: bool = True
+    coordinate_modes: tuple[str, ...] = ("raw", "scaled")
+
+    def for_layer(self, layer_index: int) -> PositionScheme:
+        """The scheme of one layer. Default: this object (shared); schemes with parameters per layer return a fresh one."""
+        return self
+
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        """[B, K, C] -> [B, K, C]: added to the tokens once, at the input."""
+        return x
+
+    def rotate(self, x: Tensor, positions: Positions, role: Role) -> Tensor:
+        """[B, H|G, K, D] -> same: acts on queries or keys at their positions; prefix tokens are left untouched."""
+        return x
+
+    def temperature(self, query_positions: Positions) -> Tensor | None:
+        """[B|1, H|1, Q] factor of the content logit; None: 1."""
+        return None
+
+    def prior(self, query_positions: Positions, key_positions: Positions, state: dict[str, Tensor] | None = None) -> LogPrior:
+        """The log-prior of the queries over the keys; `state` holds what `token_state` declared, for all keys."""
+        return LogPrior()
+
+    def token_state(self, x: Tensor) -> dict[str, Tensor]:
+        """Per-token streams [B, *, K, *] that the cache keeps beside keys and values (content-dependent schemes)."""
+        return {}
+
+
+class NoPosition(PositionScheme):
+    """NoPE: nothing anywhere. In a bidirectional model a control without any position (Kazemnejad et al., arXiv 2305.19466)."""
+
+    coordinate_modes = ("none",)

@@ -1,0 +1,192 @@
+"""The record of one run: what a reader needs to trust a number and to make it again. No torch here.
+
+No host names, user names or absolute paths ever enter a record.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+SCHEMA_VERSION = 1
+
+NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
+HASH_PATTERN = r"^[0-9a-f]{8,64}$"
+RUN_ID_PATTERN = r"^\d{8}t\d{6}-[0-9a-f]{8}-[0-9a-f]{6}$"  # UTC second, config hash, random
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Status(StrEnum):
+    OK = "ok"
+    FAILED = "failed"
+    OOM = "oom"
+    TIMEOUT = "timeout"
+    INTERRUPTED = "interrupted"
+
+
+class Measurement(Strict):
+    """One number. `value` is None only with a `reason` ("not applicable: ..."); n counts the examples behind it."""
+
+    metric: str
+    value: float | None
+    unit: str
+    n: int = Field(ge=0)
+    stderr: float | None = Field(default=None, ge=0)
+    stderr_method: str | None = None
+    reason: str | None = None
+    conditions: dict[str, str | int | float | bool] = {}
+
+    @model_validator(mode="after")
+    def _missing_value_has_a_reason(self) -> Measurement:
+        if (self.value is None) != (self.reason is not None):
+            raise ValueError(f"{self.metric}: a measurement has a value, or None and a reason")
+        return self
+
+
+class Cost(Strict):
+    """What a part of the run cost, with the method it was measured by ('cpu_time', 'rss', 'cuda_allocator', ...)."""
+
+    name: str  # train_cpu_seconds, train_wall_seconds, eval_images_per_second, peak_memory_bytes, ...
+    value: float
+    unit: str
+    method: str
+    conditions: dict[str, str | int | float | bool] = {}
+
+
+class TaskRef(Strict):
+    name: str = Field(pattern=NAME_PATTERN)
+    version: int = Field(ge=1)
+    card_hash: str = Field(pattern=HASH_PATTERN)
+
+
+class RowRef(Strict):
+    """Who is measured: an attention, and whatever was set away from the defaults of task and scale (seed and machine apart)."""
+
+    attention: str = Field(pattern=NAME_PATTERN)
+    variant: dict[str, str | int | float | bool | None | list[Any]] = {}
+
+
+class ModelInfo(Strict):
+    name: str
+    params_total: int
+    params_trainable: int
+    params_prior: int  # inside the position scheme
+    head_dim: int
+    content_dim: int
+    num_lanes: int
+    lanes: Literal["carve", "append", "none"]
+    kernel_train: str
+    kernel_eval: str
+    notes: list[str] = []
+
+
+class DataInfo(Strict):
+    name: str
+    fingerprint: str = Field(pattern=HASH_PATTERN)
+    counts: dict[str, int]  # split -> examples used
+    source: str  # 'real' or 'synthetic', with its origin
+    skipped: int = 0  # unreadable training images left out
+
+
+class CodeInfo(Strict):
+    version: str
+    commit: str | None
+    dirty: bool | None  # changes under goatbench/, tasks/, configs/, pyproject.toml only
+    source_hash: str = Field(pattern=HASH_PATTERN)
+
+
+class Budget(Strict):
+    epochs: int
+    steps: int
+    samples: int
+    batch_size: int
+
+
+class TrainingInfo(Strict):
+    training_hash: str = Field(pattern=HASH_PATTERN)
+    reused: bool  # the checkpoint of an earlier run with the same training hash served
+    from_run: str | None = None  # the run that trained it
+    selected_epoch: int | None = None
+    selected_on: str | None = None  # 'validation top1 at base resolution'
+    selected_value: float | None = None
+    learning_rate: float
+    learning_rate_source: str  # 'tuned: results/vit_tuning...', 'default', 'given'
+
+
+class ErrorInfo(Strict):
+    kind: str
+    message: str
+
+
+class RunRecord(Strict):
+    schema_version: Literal[1] = SCHEMA_VERSION
+    run_id: str = Field(pattern=RUN_ID_PATTERN)
+    sweep_id: str | None = None
+    status: Status
+    error: ErrorInfo | None = None
+    task: TaskRef
+    scale: str = Field(pattern=NAME_PATTERN)
+    domain: str = Field(pattern=NAME_PATTERN)
+    row: RowRef
+    seed: int = Field(ge=0)
+    config: dict[str, Any]
+    config_hash: str = Field(pattern=HASH_PATTERN)
+    overrides: list[str] = []
+    model: ModelInfo | None = None
+    data: DataInfo | None = None
+    code: CodeInfo
+    environment: dict[str, str | int | bool | None] = {}
+    budget: Budget | None = None
+    training: TrainingInfo | None = None
+    protocol: dict[str, str | int | float | bool | None] = {}
+    measurements: list[Measurement] = []
+    costs: list[Cost] = []
+    notes: list[str] = []
+    started_at: str  # UTC, ISO 8601
+    finished_at: str | None = None
+
+    @model_validator(mode="after")
+    def _status_agrees(self) -> RunRecord:
+        if (self.status is Status.OK) == (self.error is not None):
+            raise ValueError(f"{self.run_id}: status {self.status} and error disagree")
+        if self.status is Status.OK and not (self.model and self.data and self.measurements):
+            raise ValueError(f"{self.run_id}: an ok record names model, data and at least one measurement")
+        return self
+
+
+class Metric(Strict):
+    """How a number is to be read."""
+
+    name: str
+    unit: str
+    direction: Literal["higher", "lower"]
+    chance: float | None = None
+    digits: int = 1
+    percent: bool = False  # stored as a fraction, shown times 100
+
+
+class TaskCard(Strict):
+    """What `goatbench show TASK` prints and leaderboards read. Kept free of torch."""
+
+    name: str = Field(pattern=NAME_PATTERN)
+    version: int = Field(ge=1)
+    domain: str
+    summary: str  # one line
+    protocol: str  # a few sentences
+    metrics: tuple[Metric, ...]
+    primary_metric: str
+    primary_conditions: dict[str, str | int | float | bool]  # the headline cell, e.g. {"nominal": 512}
+    column_condition: str  # the condition that becomes the columns of the board, e.g. "nominal"
+    column_label: str = ""  # the condition shown in the column head, e.g. "resolution" (default: column_condition)
+    row_conditions: tuple[str, ...] = ()  # evaluation-time variants that become rows of their own, e.g. ("coords",)
+    headline_rows: dict[str, tuple[str | int | float | bool, ...]] = {}  # which values of a row condition are the plain row
+    expected_time: dict[str, str]  # scale -> text
+    source: str
+
+    def metric(self, name: str) -> Metric:
+        return next(m for m in self.metrics if m.name == name)

@@ -1,0 +1,213 @@
+"""What a run is: the validated, frozen specification that every part of the suite is given. No torch here.
+
+Hydra composes the values, these models check them, and `config_hash` names them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from .records.record import NAME_PATTERN
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class TaskSpec(Strict):
+    """resolutions: nominal resolutions to evaluate, base first or not; base is always measured."""
+
+    name: str = Field(pattern=NAME_PATTERN)
+    resolutions: list[int] = []
+    split: Literal["test", "validation"] = "test"
+
+
+class AttentionSpec(Strict):
+    """options go to the scheme's constructor, options_1d / options_2d on top of them by the number of axes."""
+
+    name: str = Field(pattern=NAME_PATTERN)
+    lanes: Literal["carve", "append"] = "carve"
+    options: dict[str, Any] = {}
+    options_1d: dict[str, Any] = {}
+    options_2d: dict[str, Any] = {}
+    tuned: dict[str, dict[str, float]] = {}  # domain -> {scale: learning rate}, from the committed sweep
+
+
+class VitSpec(Strict):
+    """A plain pre-norm ViT (timm's vocabulary). image_size is the base resolution in pixels."""
+
+    kind: Literal["vit"]
+    name: str = Field(pattern=NAME_PATTERN)
+    image_size: int = Field(gt=0)
+    patch_size: int = Field(gt=0)
+    in_chans: int = Field(gt=0)
+    num_classes: int = Field(gt=1)
+    embed_dim: int = Field(gt=0)
+    depth: int = Field(gt=0)
+    num_heads: int = Field(gt=0)
+    mlp_ratio: float = Field(gt=0)
+    drop_path: float = Field(ge=0, lt=1)
+    class_token: bool = True
+    num_reg_tokens: int = Field(default=0, ge=0)
+    init_values: float | None = None  # LayerScale
+
+    @model_validator(mode="after")
+    def _fits(self) -> VitSpec:
+        if self.image_size % self.patch_size:
+            raise ValueError(f"image_size {self.image_size} is not a multiple of patch_size {self.patch_size}")
+        if self.embed_dim % self.num_heads:
+            raise ValueError(f"embed_dim {self.embed_dim} is not a multiple of num_heads {self.num_heads}")
+        return self
+
+
+class AugmentationSpec(Strict):
+    """Training transform: random resized crop from the native image, then flip; the rest is for paper scale."""
+
+    crop_min_scale: float = Field(gt=0, le=1)
+    crop_max_ratio: float = Field(default=4 / 3, ge=1)
+    horizontal_flip: bool = True
+    three_augment: bool = False
+    color_jitter: float = Field(default=0.0, ge=0)
+    mixup: float = Field(default=0.0, ge=0)
+    cutmix: float = Field(default=0.0, ge=0)
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+
+
+class ImageDataSpec(Strict):
+    """Images. source is a name of the data registry; root a local folder for the sources that need one."""
+
+    kind: Literal["images"]
+    name: str = Field(pattern=NAME_PATTERN)
+    root: str | None = None
+    class_map: str | None = None
+    num_train: int | None = Field(default=None, gt=0)  # None: all
+    num_validation: int | None = Field(default=None, gt=0)
+    num_test: int | None = Field(default=None, gt=0)
+    max_unreadable: int = Field(default=0, ge=0)  # training images that may be skipped (and are counted) before the run fails
+    augmentation: AugmentationSpec
+
+
+class TrainingSpec(Strict):
+    """The budget and recipe; equal for every attention but for the learning rate, which a committed sweep chose for each."""
+
+    epochs: int = Field(gt=0)
+    batch_size: int = Field(gt=0)  # global
+    learning_rate: float | Literal["tuned"] = "tuned"
+    default_learning_rate: float = Field(gt=0)  # where no sweep has been run
+    min_learning_rate_ratio: float = Field(default=0.01, ge=0, le=1)
+    warmup_fraction: float = Field(default=0.1, ge=0, lt=1)
+    optimizer: Literal["adamw", "lamb"] = "adamw"
+    betas: tuple[float, float] = (0.9, 0.999)
+    weight_decay: float = Field(default=0.05, ge=0)
+    clip_norm: float | None = 1.0
+    loss: Literal["cross_entropy", "binary_cross_entropy"] = "cross_entropy"
+
+
+class ImageEvaluationSpec(Strict):
+    """pixels maps the nominal resolutions of the card to the pixels of this scale (paper scale: the identity)."""
+
+    kind: Literal["images"]
+    preset: str
+    base: int = Field(gt=0)  # nominal base resolution
+    pixels: dict[int, int]
+    crop_pct: float = Field(gt=0, le=1)
+    interpolation: Literal["bicubic", "bilinear"]
+    batch_tokens: int = Field(default=16384, gt=0)  # batch size = batch_tokens // tokens, at least 1
+    coords: list[Literal["raw", "scaled"]] = ["raw", "scaled"]
+
+
+class TrainerSpec(Strict):
+    """The machine side: handed to Lightning. Not part of a run's identity, but for precision."""
+
+    accelerator: Literal["cpu", "gpu", "auto"] = "cpu"
+    devices: int = Field(default=1, gt=0)
+    num_nodes: int = Field(default=1, gt=0)
+    strategy: str = "auto"
+    precision: Literal["32-true", "bf16-mixed", "bf16-true"] = "32-true"
+    num_threads: int = Field(default=1, gt=0)
+    num_workers: int = Field(default=0, ge=0)
+    accumulate: int = Field(default=1, gt=0)
+    checkpoint_activations: bool = False
+    compile: bool = False
+    time_limit_minutes: float | None = Field(default=None, gt=0)
+
+
+class RunSpec(Strict):
+    """One run. `config_hash` leaves out what may not change a result (where files go, the machine, retrain)."""
+
+    task: TaskSpec
+    scale: str = Field(pattern=NAME_PATTERN)
+    domain: str = Field(pattern=NAME_PATTERN)
+    attention: AttentionSpec
+    model: VitSpec
+    data: ImageDataSpec
+    training: TrainingSpec
+    evaluation: ImageEvaluationSpec
+    trainer: TrainerSpec
+    kernel: Literal["auto", "reference", "sdpa", "flash", "flex"] = "auto"
+    seed: int = Field(default=0, ge=0, lt=2**31)
+    runs_dir: str = "runs"
+    retrain: bool = False
+
+    @model_validator(mode="after")
+    def _agrees(self) -> RunSpec:
+        known = sorted(self.evaluation.pixels)
+        for nominal in (self.evaluation.base, *self.task.resolutions):
+            if nominal not in self.evaluation.pixels:
+                raise ValueError(f"resolution {nominal} is not one of {known}")
+        for nominal in {self.evaluation.base, *self.task.resolutions}:
+            pixels = self.evaluation.pixels[nominal]
+            if pixels % self.model.patch_size:
+                raise ValueError(f"{pixels} px (nominal {nominal}) is not a multiple of patch_size {self.model.patch_size}")
+        if self.evaluation.pixels[self.evaluation.base] != self.model.image_size:
+            raise ValueError(f"base resolution {self.evaluation.base} means {self.evaluation.pixels[self.evaluation.base]} px, but the model trains at {self.model.image_size}")
+        return self
+
+    @property
+    def learning_rate(self) -> float:
+        if self.training.learning_rate != "tuned":
+            return float(self.training.learning_rate)
+        return self.attention.tuned.get(self.domain, {}).get(self.scale, self.training.default_learning_rate)
+
+    @property
+    def learning_rate_source(self) -> str:
+        if self.training.learning_rate != "tuned":
+            return "given"
+        return "tuned" if self.scale in self.attention.tuned.get(self.domain, {}) else "default"
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The part of the configuration that can change a result."""
+        full = self.model_dump(mode="json", exclude={"runs_dir", "retrain", "trainer"})
+        full["precision"] = self.trainer.precision
+        full["data"].pop("root")
+        return full
+
+    @property
+    def config_hash(self) -> str:
+        return digest(self.identity)
+
+    def training_hash(self, data_fingerprint: str, source_hash: str) -> str:
+        """Names a checkpoint: all runs that would train the same weights share it."""
+        part = self.identity
+        for key in ("task", "evaluation"):
+            part.pop(key)
+        part["attention"].pop("tuned")
+        part["training"].pop("default_learning_rate")
+        part["training"]["learning_rate"] = self.learning_rate
+        for key in ("num_test",):
+            part["data"].pop(key)
+        return digest([part, self.trainer.num_threads, self.trainer.devices * self.trainer.num_nodes, data_fingerprint, source_hash])
+
+
+def canonical_json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def digest(value: Any) -> str:
+    """sha256 of the canonical JSON, 16 hex digits."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:16]
