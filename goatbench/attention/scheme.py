@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 
 from torch import Tensor, nn
@@ -15,6 +16,22 @@ class Role(Enum):
 
     QUERY = "query"
     KEY = "key"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """What a scheme may know of the model it serves. `train_extent` is the training length, or (height, width) in patches:
+    it is given once, so that no causal mechanism ever reads the current length."""
+
+    num_axes: int
+    causal: bool
+    embed_dim: int
+    depth: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    train_extent: tuple[int, ...]
+    num_prefix: int = 0
 
 
 class PositionScheme(nn.Module):
@@ -31,6 +48,10 @@ class PositionScheme(nn.Module):
     is_relative: bool = True
     is_isometry: bool = True
     coordinate_modes: tuple[str, ...] = ("raw", "scaled")
+
+    def __init__(self, shape: ModelShape) -> None:
+        super().__init__()
+        self.shape = shape
 
     def for_layer(self, layer_index: int) -> PositionScheme:
         """The scheme of one layer. Default: this object (shared); schemes with parameters per layer return a fresh one."""
