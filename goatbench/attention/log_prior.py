@@ -2,7 +2,7 @@
 
     log p(j | i) = scale * <q_i, k_j> + log_prior[b,h,i,j] - lse[b,h,i]            over the allowed j
 
-    log_prior    = <q_lanes[h,i], k_lanes[g,j]> - <q_lanes[h,i], row_lanes[i]> + q_term[h,i] + k_term[g,j] + sum of bias(h, i, j)
+    log_prior    = <q_lanes[h,i], k_lanes[g,j]> - <q_lanes[h,i], row_lanes[i]> + q_term[h,i] + k_term[g,j] + sum of bias(b, h, i, j)
     sink[h]      = a logit with value 0 that joins the denominator only
 
 B batch, H query heads, G key/value heads (G divides H), Q query tokens, K key tokens, R lanes. All numbers are nats,
@@ -19,9 +19,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-# bias(head, query_index, key_index) -> nats, elementwise over index tensors that broadcast; evaluated densely by
+# bias(batch, head, query_index, key_index) -> nats, elementwise over index tensors that broadcast; evaluated densely by
 # `LogPrior.dense` and one element at a time by flex's score_mod, so that reference and kernel cannot drift apart.
-Bias = Callable[[Tensor, Tensor, Tensor], Tensor]
+# A bias that is the same for every batch row ignores `batch`, and its dense form keeps a batch axis of 1.
+Bias = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class LogPrior:
                kernel rounds, so that sinks stay exact in bf16
     q_term:    [B|1, H, Q] fp32 row term
     k_term:    [B|1, 1|G, K] fp32 key term; may be unbounded, so kernels never cast it plainly
-    biases:    elementwise functions (head, query_index, key_index) -> nats
+    biases:    elementwise functions (batch, head, query_index, key_index) -> nats
     sink:      [H] logit of a zero-value key
     """
 
@@ -69,8 +70,19 @@ class LogPrior:
             offset = _add(offset, -(self.q_lanes * self.row_lanes).sum(-1))
         return offset
 
-    def dense(self, num_heads: int, num_queries: int, num_keys: int, dtype: torch.dtype | None = None, device: torch.device | None = None) -> Tensor:
-        """The same numbers written out: [B|1, H, Q, K] in nats. For tests, plots and the reference kernel; costs O(Q * K)."""
+    def dense(
+        self,
+        num_heads: int,
+        num_queries: int,
+        num_keys: int,
+        dtype: torch.dtype | None = None,
+        device: torch.device | None = None,
+        batch: int = 1,
+    ) -> Tensor:
+        """The same numbers written out: [B|1, H, Q, K] in nats. For tests, plots and the reference kernel; costs O(Q * K).
+
+        `batch` (rows of the batch) is read only by biases that differ from row to row.
+        """
         parts = [t for t in (self.q_lanes, self.k_lanes, self.q_term, self.k_term) if t is not None]
         dtype = dtype or (parts[0].dtype if parts else torch.float32)
         device = device or (parts[0].device if parts else None)
@@ -84,11 +96,12 @@ class LogPrior:
         if self.k_term is not None:
             total = total + _per_query_head(self.k_term.to(dtype), num_heads)[..., None, :]
         if self.biases:
-            head = torch.arange(num_heads, device=device)[:, None, None]
-            query = torch.arange(num_queries, device=device)[None, :, None]
-            key = torch.arange(num_keys, device=device)[None, None, :]
+            row = torch.arange(batch, device=device)[:, None, None, None]
+            head = torch.arange(num_heads, device=device)[None, :, None, None]
+            query = torch.arange(num_queries, device=device)[None, None, :, None]
+            key = torch.arange(num_keys, device=device)[None, None, None, :]
             for bias in self.biases:
-                total = total + bias(head, query, key).to(dtype)
+                total = total + bias(row, head, query, key).to(dtype)
         return total
 
 
