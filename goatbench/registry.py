@@ -1,0 +1,182 @@
+"""Names -> code, imported only when asked for; outsiders add names through the entry-point group `goatbench.plugins`.
+
+A plug-in's entry point is a callable `register(registries)`, or a module that holds one:
+
+    def register(registries):
+        registries.attentions.add("mine", "my_package.mine:Mine")
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import import_module, metadata
+from typing import Any
+
+from .errors import UsageError
+
+PLUGIN_GROUP = "goatbench.plugins"
+CONFIG_GROUP = "goatbench.configs"
+OWN = "goatbench"
+
+
+class Registry:
+    """Names of one kind, each a lazy "module:attribute" and the distribution that provides it."""
+
+    def __init__(self, kind: str, targets: dict[str, str]) -> None:
+        self.kind = kind
+        self._entries = {name: (target, OWN) for name, target in targets.items()}
+
+    def add(self, name: str, target: str, provider: str) -> None:
+        """Add a name. UsageError if another provider has it already: which one a run took must never be a matter of order."""
+        if ":" not in target:
+            raise UsageError(f"{self.kind} '{name}' of {provider}: target '{target}' is not of the form module:attribute")
+        if name in self._entries:
+            raise UsageError(f"{self.kind} '{name}' is provided twice: by {self._entries[name][1]} and by {provider}; uninstall or rename one")
+        self._entries[name] = (target, provider)
+
+    def get(self, name: str) -> Any:
+        """The object, imported now. UsageError with the known names and the nearest one if the name is unknown."""
+        if name not in self._entries:
+            raise UsageError(unknown(self.kind, name, self.names()) + broken_plugins())
+        target, _ = self._entries[name]
+        module, _, attribute = target.partition(":")
+        return getattr(import_module(module), attribute)
+
+    def names(self) -> list[str]:
+        """In the order of registration: ours first."""
+        return list(self._entries)
+
+    def provider(self, name: str) -> str:
+        return self._entries[name][1]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._entries
+
+
+attentions = Registry(
+    "attention",
+    {
+        "goat": "goatbench.attention.priors.fourier:Goat",
+        "goat_reference": "goatbench.attention.priors.fourier_reference:GoatReference",
+        "goat_spectral": "goatbench.attention.priors.fourier:GoatSpectral",
+        "goat_sink": "goatbench.attention.priors.fourier:GoatSink",
+        "goat_no_slope": "goatbench.attention.priors.fourier:GoatNoSlope",
+        "nope": "goatbench.attention.scheme:NoPosition",
+        "learned_absolute": "goatbench.attention.embeddings:LearnedAbsolute",
+        "sinusoidal": "goatbench.attention.embeddings:Sinusoidal",
+        "rope": "goatbench.attention.rotary:Rope",
+        "rope_axial": "goatbench.attention.rotary:RopeAxial",
+        "rope_mixed": "goatbench.attention.rotary:RopeMixed",
+        "alibi": "goatbench.attention.priors.alibi:Alibi",
+        "alibi_2d": "goatbench.attention.priors.alibi:Alibi2D",
+        "sink_scalar": "goatbench.attention.priors.sink:SinkScalar",
+    },
+)
+
+_VIT_TASKS = ("vit_res224", "vit_res288", "vit_res320", "vit_res384", "vit_res448", "vit_res512", "vit_resolution", "vit_tuning")
+tasks = Registry("task", {name: f"goatbench.tasks.vit_resolution:{name.upper()}" for name in _VIT_TASKS})
+
+image_sources = Registry(
+    "image source",
+    {
+        "fashion_mnist": "goatbench.data.sources:FashionMnistEmbedded",
+        "fashion_mnist_full": "goatbench.data.sources:FashionMnistFull",
+        "image_folder": "goatbench.data.sources:ImageFolderSource",
+        "image_parquet": "goatbench.data.sources:ImageParquetSource",
+    },
+)
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """A registry as one plug-in sees it: its provider is filled in."""
+
+    registry: Registry
+    own_provider: str
+
+    def add(self, name: str, target: str, provider: str | None = None) -> None:
+        self.registry.add(name, target, provider or self.own_provider)
+
+
+@dataclass(frozen=True)
+class Registries:
+    """What a plug-in's `register` is given."""
+
+    attentions: _Bound
+    tasks: _Bound
+    image_sources: _Bound
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """One entry point and how its loading went. `error` is one line, None if all is well."""
+
+    name: str
+    target: str
+    provider: str
+    error: str | None = None
+
+
+_loaded: list[Plugin] | None = None  # entry points run once a process
+
+
+def load_plugins() -> list[Plugin]:
+    """Run every plug-in's `register` once and say how it went. GOATBENCH_NO_PLUGINS=1 switches plug-ins off.
+
+    A plug-in that fails to import is reported (doctor, and in the message about an unknown name), not raised: it must not
+    keep other runs from working. A name that two providers claim raises UsageError.
+    """
+    global _loaded
+    if _loaded is None:
+        _loaded = [_load(point) for point in plugin_entry_points(PLUGIN_GROUP)]
+    return _loaded
+
+
+def plugin_entry_points(group: str) -> list[metadata.EntryPoint]:
+    """The installed entry points of a group, in a stable order; none with GOATBENCH_NO_PLUGINS=1."""
+    if os.environ.get("GOATBENCH_NO_PLUGINS") == "1":
+        return []
+    return sorted(metadata.entry_points(group=group), key=lambda point: (point.name, point.value))
+
+
+def provider_of(point: metadata.EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else point.name
+
+
+def _load(point: metadata.EntryPoint) -> Plugin:
+    provider = provider_of(point)
+    try:
+        loaded = point.load()
+        register = loaded if callable(loaded) else loaded.register
+        register(Registries(*(_Bound(registry, provider) for registry in (attentions, tasks, image_sources))))
+    except UsageError:
+        raise
+    except Exception as error:  # a plug-in is foreign code: whatever it throws becomes one line
+        return Plugin(point.name, point.value, provider, f"{type(error).__name__}: {error}".splitlines()[0])
+    return Plugin(point.name, point.value, provider)
+
+
+def broken_plugins() -> str:
+    """'' or a clause that names the plug-ins that failed to load, for messages about names that may be theirs."""
+    broken = [plugin for plugin in _loaded or [] if plugin.error]
+    return "".join(f"; plug-in {plugin.name} ({plugin.provider}) failed to load: {plugin.error}" for plugin in broken)
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that looks most like `name`, or None."""
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    if not close:
+        close = [other for other in known if name and (other.startswith(name) or name.startswith(other))][:1]
+    return close[0] if close else None
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """One line: what is unknown, the nearest name, what is known."""
+    known = list(known)
+    guess = nearest(name, known)
+    hint = f"; did you mean '{guess}'?" if guess else ";"
+    return f"unknown {kind} '{name}'{hint} known: {', '.join(known)}"
