@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import Any, TextIO
 
 LINE_EVERY_SECONDS = 10.0
@@ -21,7 +22,14 @@ class Progress:
     """
 
     def __init__(
-        self, label: str, total: int, unit: str = "step", *, stream: TextIO | None = None, interval: float = LINE_EVERY_SECONDS, clock: Any = time.monotonic
+        self,
+        label: str,
+        total: int,
+        unit: str = "step",
+        *,
+        stream: TextIO | None = None,
+        interval: float = LINE_EVERY_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.label, self.total, self.unit = label, total, unit
         self.done = 0
@@ -62,8 +70,8 @@ class Progress:
             timing = f"{duration(elapsed)} elapsed, {duration(elapsed / self.done * (self.total - self.done))} left"
         else:
             timing = f"{duration(elapsed)} elapsed"
-        values = _show(self._values)
-        print(f"{self.label}: {self.done}/{self.total} {self.unit}s, {timing}{', ' + values if values else ''}", file=self._stream, flush=True)
+        values = f", {_show(self._values)}" if self._values else ""
+        print(f"{self.label}: {self.done}/{self.total} {self.unit}s, {timing}{values}", file=self._stream, flush=True)
 
 
 def duration(seconds: float) -> str:
@@ -85,5 +93,13 @@ def _bar(stream: TextIO) -> Any:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as RichProgress
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-    return RichProgress(*columns, TextColumn("{task.fields[values]}"), console=Console(file=stream))
+    return RichProgress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[values]}"),
+        console=Console(file=stream),
+    )

@@ -34,7 +34,7 @@ class Registry:
         if ":" not in target:
             raise UsageError(f"{self.kind} '{name}' of {provider}: target '{target}' is not of the form module:attribute")
         if name in self._entries:
-            raise UsageError(f"{self.kind} '{name}' is provided twice: by {self._entries[name][1]} and by {provider}; uninstall or rename one")
+            raise UsageError(f"{self.kind} '{name}' is provided by both {self.provider(name)} and {provider}; uninstall or rename one")
         self._entries[name] = (target, provider)
 
     def get(self, name: str) -> Any:

@@ -5,13 +5,17 @@ Hydra composes the values, these models check them, and `config_hash` names them
 
 from __future__ import annotations
 
-import hashlib
-import json
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from .records.canonical import canonical_json, digest
 from .records.record import NAME_PATTERN
+
+__all__ = ["RunSpec", "canonical_json", "digest"]
+
+
+DOMAIN_AXES = {"vision": 2, "genome": 1, "text": 1}  # axes of position
 
 
 class Strict(BaseModel):
@@ -27,9 +31,11 @@ class TaskSpec(Strict):
 
 
 class AttentionSpec(Strict):
-    """options go to the scheme's constructor, options_1d / options_2d on top of them by the number of axes."""
+    """options go to the scheme's constructor, options_1d / options_2d on top of them by the number of axes.
+    axes: for how many axes of position the mechanism is defined (1 text and genome, 2 images)."""
 
     name: str = Field(pattern=NAME_PATTERN)
+    axes: list[Literal[1, 2]] = Field(default=[1, 2], min_length=1)
     lanes: Literal["carve", "append"] = "carve"
     options: dict[str, Any] = {}
     options_1d: dict[str, Any] = {}
@@ -108,13 +114,16 @@ class TrainingSpec(Strict):
 
 
 class ImageEvaluationSpec(Strict):
-    """pixels maps the nominal resolutions of the card to the pixels of this scale (paper scale: the identity)."""
+    """pixels maps the nominal resolutions of the card to the pixels of this scale (paper scale: the identity).
+    crop_pct: the short side is resized to pixels / crop_pct before the centre crop; base_crop_pct replaces it at the base
+    resolution (LookHere's published protocol), None: the same everywhere."""
 
     kind: Literal["images"]
     preset: str
     base: int = Field(gt=0)  # nominal base resolution
     pixels: dict[int, int]
     crop_pct: float = Field(gt=0, le=1)
+    base_crop_pct: float | None = Field(default=None, gt=0, le=1)
     interpolation: Literal["bicubic", "bilinear"]
     batch_tokens: int = Field(default=16384, gt=0)  # batch size = batch_tokens // tokens, at least 1
     coords: list[Literal["raw", "scaled"]] = ["raw", "scaled"]
@@ -185,6 +194,7 @@ class RunSpec(Strict):
         full = self.model_dump(mode="json", exclude={"runs_dir", "retrain", "trainer"})
         full["precision"] = self.trainer.precision
         full["data"].pop("root")
+        full["attention"].pop("axes")
         return full
 
     @property
@@ -202,12 +212,3 @@ class RunSpec(Strict):
         for key in ("num_test",):
             part["data"].pop(key)
         return digest([part, self.trainer.num_threads, self.trainer.devices * self.trainer.num_nodes, data_fingerprint, source_hash])
-
-
-def canonical_json(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
-def digest(value: Any) -> str:
-    """sha256 of the canonical JSON, 16 hex digits."""
-    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:16]
