@@ -9,11 +9,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from .records.canonical import canonical_json, digest
+from .records.canonical import canonical_json as canonical_json
+from .records.canonical import digest as digest
 from .records.record import NAME_PATTERN
-
-__all__ = ["RunSpec", "canonical_json", "digest"]
-
 
 DOMAIN_AXES = {"vision": 2, "genome": 1, "text": 1}  # axes of position
 

@@ -14,7 +14,7 @@ SCHEMA_VERSION = 1
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
 HASH_PATTERN = r"^[0-9a-f]{8,64}$"
-RUN_ID_PATTERN = r"^\d{8}t\d{6}-[0-9a-f]{8}-[0-9a-f]{6}$"  # UTC second, config hash, random
+RUN_ID_PATTERN = r"^[0-9]{8}t[0-9]{6}-[0-9a-f]{8}-[0-9a-f]{6}$"  # UTC second, config hash, random
 
 
 class Strict(BaseModel):
@@ -68,7 +68,7 @@ class RowRef(Strict):
     """Who is measured: an attention, and whatever was set away from the defaults of task and scale (seed and machine apart)."""
 
     attention: str = Field(pattern=NAME_PATTERN)
-    variant: dict[str, str | int | float | bool | None | list[Any]] = {}
+    variant: dict[str, str | int | float | bool | list[Any] | None] = {}
 
 
 class ModelInfo(Strict):
@@ -185,6 +185,8 @@ class TaskCard(Strict):
     column_label: str = ""  # the condition shown in the column head, e.g. "resolution" (default: column_condition)
     row_conditions: tuple[str, ...] = ()  # evaluation-time variants that become rows of their own, e.g. ("coords",)
     headline_rows: dict[str, tuple[str | int | float | bool, ...]] = {}  # which values of a row condition are the plain row
+    controls: tuple[str, ...] = ()  # attentions shown for comparison only, left out of ranks, e.g. ("nope",)
+    protocol_per_row: tuple[str, ...] = ()  # protocol fields that may differ between the rows of one board, e.g. ("tuned",)
     expected_time: dict[str, str]  # scale -> text
     source: str
 

@@ -1,0 +1,150 @@
+"""What a handful of seeds says about a mean, a rate or a difference. Standard library only: samples are small, imports are not.
+
+Student's t is computed from the regularised incomplete beta function by its continued fraction (Lentz's method; Abramowitz and
+Stegun 26.5.8 and 26.7.1); quantiles by bisection on it. Relative error below 1e-9 for 1 to 1,000 degrees of freedom.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """n values: their mean, sample standard deviation (n - 1) and the half width of the t interval; the last two None for n = 1."""
+
+    n: int
+    mean: float
+    sd: float | None
+    half_width: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PairedDifference:
+    """mean of a - b over the n seeds that both have, with t interval and two-sided p value.
+
+    p_value is None where no test is possible: fewer than two pairs, or differences that are equal in every pair (their spread,
+    and with it the error of the mean, is then unknown rather than zero). All differences exactly zero: p_value is 1.
+    """
+
+    n: int
+    mean: float
+    sd: float | None
+    half_width: float | None
+    p_value: float | None
+
+
+def summarise(values: Sequence[float], level: float = 0.95) -> Summary:
+    """Mean, standard deviation and t interval of at least one finite value."""
+    _check_level(level)
+    if not values or not all(math.isfinite(value) for value in values):
+        raise ValueError(f"summarise needs at least one value and only finite ones, got {list(values)[:5]}")
+    n = len(values)
+    mean = math.fsum(values) / n
+    if n == 1:
+        return Summary(n, mean, None, None)
+    sd = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
+    return Summary(n, mean, sd, t_quantile(0.5 + level / 2, n - 1) * sd / math.sqrt(n))
+
+
+def paired_difference(a: Mapping[int, float], b: Mapping[int, float], level: float = 0.95) -> PairedDifference | None:
+    """Paired t of a - b, paired by seed; None without a common seed."""
+    seeds = sorted(a.keys() & b.keys())
+    if not seeds:
+        return None
+    differences = [a[seed] - b[seed] for seed in seeds]
+    summary = summarise(differences, level)
+    if not any(differences):
+        p_value = 1.0 if summary.n > 1 else None
+    elif summary.sd is None or summary.sd <= 1e-12 * max(abs(value) for seed in seeds for value in (a[seed], b[seed])):
+        p_value = None  # one pair, or a spread that is only rounding
+    else:
+        p_value = t_two_sided(summary.mean / (summary.sd / math.sqrt(summary.n)), summary.n - 1)
+    return PairedDifference(summary.n, summary.mean, summary.sd, summary.half_width, p_value)
+
+
+def wilson_interval(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:
+    """Wilson's score interval of a rate (Wilson 1927): inside [0, 1] and not empty even at 0 or n successes."""
+    _check_level(level)
+    if not 0 <= successes <= n or n < 1:
+        raise ValueError(f"wilson_interval needs 0 <= successes <= n and n >= 1, got {successes} of {n}")
+    z = NormalDist().inv_cdf(0.5 + level / 2)
+    rate = successes / n
+    centre = (rate + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down adjusted p values (Holm 1979), in the order given."""
+    if not all(0 <= p <= 1 for p in p_values):
+        raise ValueError(f"p values lie in [0, 1], got {list(p_values)[:5]}")
+    adjusted = [0.0] * len(p_values)
+    running = 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+        running = max(running, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = running
+    return adjusted
+
+
+def t_two_sided(t: float, degrees: int) -> float:
+    """P(|T| >= |t|) for Student's t."""
+    assert degrees >= 1
+    if math.isinf(t):
+        return 0.0
+    return _beta_regularised(degrees / (degrees + t * t), degrees / 2, 0.5)
+
+
+@lru_cache(maxsize=None)
+def t_quantile(p: float, degrees: int) -> float:
+    """The t with P(T <= t) = p, for 0 < p < 1."""
+    if not 0 < p < 1 or degrees < 1:
+        raise ValueError(f"t_quantile needs 0 < p < 1 and degrees >= 1, got p={p}, degrees={degrees}")
+    if p == 0.5:
+        return 0.0
+    if p < 0.5:
+        return -t_quantile(1 - p, degrees)
+    tail, low, high = 2 * (1 - p), 0.0, 1.0
+    while t_two_sided(high, degrees) > tail:
+        low, high = high, 2 * high
+    while True:
+        middle = (low + high) / 2
+        if middle in (low, high) or high - low <= 1e-14 * high:
+            return middle
+        low, high = (middle, high) if t_two_sided(middle, degrees) > tail else (low, middle)
+
+
+def _beta_regularised(x: float, a: float, b: float) -> float:
+    """I_x(a, b), the regularised incomplete beta function."""
+    if x <= 0 or x >= 1:
+        return 0.0 if x <= 0 else 1.0
+    log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    if x < (a + 1) / (a + b + 2):  # where the fraction converges fast; otherwise by symmetry
+        return math.exp(log_front) * _beta_fraction(x, a, b) / a
+    return 1 - math.exp(log_front) * _beta_fraction(1 - x, b, a) / b
+
+
+def _beta_fraction(x: float, a: float, b: float) -> float:
+    """Lentz's evaluation of the continued fraction of I_x(a, b)."""
+    tiny = 1e-300
+    c, d = 1.0, 1 / ((1 - (a + b) * x / (a + 1)) or tiny)
+    value = d
+    for m in range(1, 10_000):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        for coefficient in (even, odd):
+            d = 1 / ((1 + coefficient * d) or tiny)
+            c = (1 + coefficient / c) or tiny
+            value *= c * d
+        if abs(c * d - 1) < 1e-15:
+            break
+    return value
+
+
+def _check_level(level: float) -> None:
+    if not 0 < level < 1:
+        raise ValueError(f"a confidence level lies between 0 and 1, got {level}")
