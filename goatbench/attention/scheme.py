@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
+import torch
 from torch import Tensor, nn
 
 from .log_prior import LogPrior
@@ -52,6 +54,17 @@ class PositionScheme(nn.Module):
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         self.shape = shape
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> PositionScheme:
+        """Moves follow the model; precision is never lowered: priors and frequencies stay exact in a bf16 model."""
+
+        def keep_precision(t: Tensor) -> Tensor:
+            moved = fn(t)
+            if t.is_floating_point() and torch.finfo(moved.dtype).eps > torch.finfo(t.dtype).eps:
+                return t.to(moved.device)
+            return moved
+
+        return super()._apply(keep_precision, recurse)
 
     def for_layer(self, layer_index: int) -> PositionScheme:
         """The scheme of one layer. Default: this object (shared); schemes with parameters per layer return a fresh one."""

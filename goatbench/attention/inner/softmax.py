@@ -1,0 +1,60 @@
+"""Softmax attention: the plain inner attention, one kernel call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from ..kernels.problem import Kernel, Problem
+from ..log_prior import LogPrior
+from ..mask import BoundMask
+
+
+@dataclass(frozen=True, slots=True)
+class HeadLayout:
+    """What the layer has to project: heads and dims of queries, keys and values, and of the output."""
+
+    num_q: int
+    num_k: int
+    num_v: int
+    content_dim: int  # D, dims of q and k
+    value_dim: int  # V, dims of v
+    out_dim: int  # width of the merged heads
+
+
+class InnerAttention(nn.Module):
+    """The slot between projections and output: [B,H,Q,D], [B,G,K,D], [B,G,K,V] -> [B,H,Q,V].
+
+    Built with the layer's index and the kernel; subclasses: softmax (this file), later differential, multi-token, contextual.
+    """
+
+    def __init__(self, layer_index: int, kernel: Kernel) -> None:
+        super().__init__()
+        self.layer_index = layer_index
+        self.kernel = kernel
+
+    def head_layout(self, num_heads: int, num_kv_heads: int, head_dim: int, content_dim: int) -> HeadLayout:
+        raise NotImplementedError
+
+    def forward(
+        self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, prior: LogPrior, mask: BoundMask, scale: float, state: dict[str, Tensor]
+    ) -> Tensor:
+        raise NotImplementedError
+
+    def token_state(self, x: Tensor, q: Tensor) -> dict[str, Tensor]:
+        """Per-token streams that the cache keeps for this inner attention (multi-token attention: its past queries)."""
+        return {}
+
+
+class Softmax(InnerAttention):
+    """out = softmax(scale * q k^T + log_prior) v."""
+
+    def head_layout(self, num_heads: int, num_kv_heads: int, head_dim: int, content_dim: int) -> HeadLayout:
+        return HeadLayout(num_heads, num_kv_heads, num_kv_heads, content_dim, head_dim, num_heads * head_dim)
+
+    def forward(
+        self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, prior: LogPrior, mask: BoundMask, scale: float, state: dict[str, Tensor]
+    ) -> Tensor:
+        out, _ = self.kernel(Problem(q, k, v, prior, mask, scale))
+        return out

@@ -1,0 +1,108 @@
+"""A log-prior as extra columns of q and k: <q', k'> * scale = <q, k> * scale + <q_lanes, k_lanes> + k_term.
+
+Fused kernels then compute the prior without knowing of it. What does not fit into columns (row terms, sink, biases, mask)
+is left to the kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from .problem import Problem
+
+_HALF = (torch.bfloat16, torch.float16)
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """q, k: [B, H, Q, W] and [B, G, K, W]; v: [B, G, K, W], whose columns from `value_dim` on are zero padding."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    value_dim: int
+
+
+def fold(problem: Problem) -> Folded:
+    """Widen q, k and v to one common width W. Without lanes, key term or unequal widths the tensors pass through untouched."""
+    dtype = compute_dtype(problem.q)
+    prior = problem.prior
+    q_parts, k_parts = [problem.q.to(dtype)], [problem.k.to(dtype)]
+    if prior.q_lanes is not None:
+        q_parts.append(kernel_query_lanes(problem, dtype))
+        k_parts.append(prior.k_lanes.to(dtype))
+    if prior.k_term is not None:
+        columns, factor = _key_term_lanes(prior.k_term, problem.scale, dtype)
+        padding = -(sum(t.shape[-1] for t in k_parts) + columns.shape[-1]) % 8
+        columns = F.pad(columns, (0, padding)) if padding else columns
+        q_parts.append(problem.q.new_full((1, 1, problem.q.shape[2], columns.shape[-1]), factor, dtype=dtype))
+        k_parts.append(columns)
+    q, k, v = _join(q_parts), _join(k_parts), problem.v.to(dtype)
+    width, value_dim = q.shape[-1], v.shape[-1]
+    if value_dim < width:
+        v = F.pad(v, (0, width - value_dim))
+    elif value_dim > width:
+        q, k = F.pad(q, (0, value_dim - width)), F.pad(k, (0, value_dim - width))
+    return Folded(q, k, v, value_dim)
+
+
+def compute_dtype(q: Tensor) -> torch.dtype:
+    """The dtype the fused kernel will run in. Under autocast SDPA would cast float32 lanes behind our back, after the exact
+    split of the key term had been decided for float32; so autocast's dtype is applied here."""
+    if q.dtype == torch.float32 and torch.is_autocast_enabled(q.device.type):
+        return torch.get_autocast_dtype(q.device.type)
+    return q.dtype
+
+
+def kernel_query_lanes(problem: Problem, dtype: torch.dtype) -> Tensor:
+    """The query lanes as the kernel sees them: divided by `scale`, which the kernel multiplies back, and cast once."""
+    return (problem.prior.q_lanes / problem.scale).to(dtype)
+
+
+def row_offset(problem: Problem) -> Tensor | None:
+    """Row terms [B|1, H, Q] in float32 (float64 for float64 problems), None if there are none.
+
+    With `row_lanes`, from the query lanes that the kernel really used, i.e. after their rounding: otherwise the row term
+    and the key side would disagree by the rounding error times the position, and the sink and lse with them.
+    """
+    prior = problem.prior
+    accumulate = torch.promote_types(problem.q.dtype, torch.float32)
+    offset = None if prior.q_term is None else prior.q_term.to(accumulate)
+    if prior.row_lanes is not None:
+        lanes = prior.q_lanes.to(accumulate)
+        rounded = kernel_query_lanes(problem, compute_dtype(problem.q)).to(accumulate) * problem.scale
+        lanes = lanes + (rounded - lanes).detach()  # value: rounded; gradient: straight to the unrounded lanes, in full precision
+        relative = -(lanes * prior.row_lanes.to(accumulate)).sum(-1)
+        offset = relative if offset is None else offset + relative
+    return offset
+
+
+def _key_term_lanes(k_term: Tensor, scale: float, dtype: torch.dtype) -> tuple[Tensor, float]:
+    """k_term as columns [B|1, 1|G, K, n] and the number that the query side holds in each of them.
+
+    The query side is the power of two next to 1/scale, exact in every dtype; the rest of 1/scale goes into the key side before
+    it is split. In half precision three summands carry 24 (33 in float16) bits; the gradient flows through the first, as the
+    sum's derivative must not be counted three times.
+    """
+    factor = 2.0 ** round(-math.log2(scale))
+    columns = k_term * (1.0 / (scale * factor))
+    if dtype not in _HALF:
+        return columns.to(dtype)[..., None], factor
+    first = columns.to(dtype)
+    rest = columns.detach() - first.detach()
+    second = rest.to(dtype)
+    third = (rest - second).to(dtype)
+    return torch.stack((first, second, third), dim=-1), factor
+
+
+def _join(parts: list[Tensor]) -> Tensor:
+    """Concatenate columns behind the content's; lanes with batch or head axes of size 1 broadcast."""
+    if len(parts) == 1:
+        return parts[0]
+    lead = parts[0].shape[:3]
+    return torch.cat([t if t.shape[:3] == lead else t.expand(*lead, t.shape[-1]) for t in parts], dim=-1)

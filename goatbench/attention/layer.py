@@ -1,0 +1,103 @@
+"""Self-attention from four independent choices: position scheme, inner attention, kernel, cache.
+
+B batch, K tokens, C embed dim, H query heads, G key/value heads, D content dims a head, V value dims a head, R lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor, nn
+
+from .inner.softmax import InnerAttention, Softmax
+from .kernels.problem import Kernel
+from .kernels.select import Auto
+from .mask import Mask
+from .positions import Positions
+from .scheme import ModelShape, PositionScheme, Role
+
+if TYPE_CHECKING:
+    from .cache import KVCache
+
+Lanes = Literal["carve", "append"]
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention, [B, K, C] -> [B, K, C].
+
+    shape:       dims of the model (heads, head_dim, ...).
+    scheme:      the position scheme of this layer.
+    kernel:      who computes softmax(QK)V; default: the best that has no objection.
+    lanes:       'carve' projects q and k to D = head_dim - R content dims, so that D + R = head_dim and no projected row is
+                 dead; 'append' keeps D = head_dim and widens q and k by R.
+    qkv_bias:    bias of queries and values. Keys have none: <q, b_k> is constant along a row, which softmax ignores.
+    inner:       builds the inner attention from (layer_index, kernel); default: softmax.
+
+    v has a projection of its own: a view of a fused qkv would keep q and k alive until the backward pass.
+    """
+
+    def __init__(
+        self,
+        shape: ModelShape,
+        scheme: PositionScheme,
+        kernel: Kernel | None = None,
+        lanes: Lanes = "carve",
+        qkv_bias: bool = True,
+        inner: Callable[[int, Kernel], InnerAttention] = Softmax,
+        layer_index: int = 0,
+    ) -> None:
+        super().__init__()
+        if shape.num_heads % shape.num_kv_heads:
+            raise ValueError(f"num_kv_heads {shape.num_kv_heads} does not divide num_heads {shape.num_heads}")
+        content_dim = shape.head_dim - (scheme.num_lanes if lanes == "carve" else 0)
+        if content_dim < 1:
+            raise ValueError(
+                f"{type(scheme).__name__} needs {scheme.num_lanes} lanes, but head_dim is {shape.head_dim}: "
+                "use fewer frequencies, wider heads, or lanes=append"
+            )
+        self.shape, self.lanes, self.layer_index = shape, lanes, layer_index
+        self.scheme = scheme
+        self.inner = inner(layer_index, kernel or Auto())
+        self.head_layout = layout = self.inner.head_layout(shape.num_heads, shape.num_kv_heads, shape.head_dim, content_dim)
+        self.scale = layout.content_dim**-0.5
+        self.q_proj = nn.Linear(shape.embed_dim, layout.num_q * layout.content_dim, bias=qkv_bias)
+        self.k_proj = nn.Linear(shape.embed_dim, layout.num_k * layout.content_dim, bias=False)
+        self.v_proj = nn.Linear(shape.embed_dim, layout.num_v * layout.value_dim, bias=qkv_bias)
+        self.proj = nn.Linear(layout.out_dim, shape.embed_dim)
+
+    @property
+    def kernel(self) -> Kernel:
+        return self.inner.kernel
+
+    @kernel.setter
+    def kernel(self, kernel: Kernel) -> None:
+        self.inner.kernel = kernel
+
+    def forward(self, x: Tensor, positions: Positions, mask: Mask = Mask(), cache: KVCache | None = None) -> Tensor:
+        """positions: of the K tokens of x; mask.key_valid and mask.segment cover cached keys too."""
+        layout, scheme = self.head_layout, self.scheme
+        q = _heads(self.q_proj(x), layout.num_q)
+        k = _heads(self.k_proj(x), layout.num_k)
+        v = _heads(self.v_proj(x), layout.num_v)
+        state = {**scheme.token_state(x), **self.inner.token_state(x, q)}
+        key_positions = positions
+        if cache is not None:
+            tokens, key_positions, positions = cache.update(self.layer_index, {"k": k, "v": v, **state}, positions)
+            k, v = tokens.pop("k"), tokens.pop("v")
+            state = tokens
+        q = scheme.rotate(q, positions, Role.QUERY)
+        k = scheme.rotate(k, key_positions, Role.KEY)
+        with torch.autocast(x.device.type, enabled=False):  # priors stay in fp32
+            prior = scheme.prior(positions, key_positions, state)
+            temperature = scheme.temperature(positions)
+        if temperature is not None:
+            q = (q * temperature[..., None]).to(q.dtype)
+        out = self.inner(x, q, k, v, prior, mask.bind(positions, key_positions), self.scale, state)
+        return self.proj(out.transpose(1, 2).flatten(2))
+
+
+def _heads(t: Tensor, num_heads: int) -> Tensor:
+    """[B, K, H * D] -> [B, H, K, D], a view."""
+    return t.unflatten(-1, (num_heads, -1)).transpose(1, 2)

@@ -1,0 +1,215 @@
+"""GOAT: a learned log-prior as a truncated Fourier series of the offset plus a key-only term, carried as lanes.
+
+Source: Litman & Guo, "You Need Better Attention Priors", arXiv 2601.15380, equations restated in our symbols:
+
+    log_prior[h, i, j] = sum over axes a and frequencies w of  even[h,a,w] cos(w (x_i - x_j)) + odd[h,a,w] sin(w (x_i - x_j))
+                         + gain[h] u0(j) + bump[h] [j is BOS or prefix]              the key-only (sink) term
+                         - slope[h] (i - j)                                          causal models only
+
+B batch, H query heads, Q query tokens, K key tokens, A axes, F frequencies an axis, R lanes.
+
+    key lanes    [ cos(w x_j) .., sin(w x_j) .., high(j), low(j), u0(j), special(j) ]       features, without a head axis
+    query lanes  [ even cos + odd sin .., even sin - odd cos .., 256 slope, slope, gain, bump ]
+
+All per-head parameters sit on the query side: the position j = 256 high + low is exact in bf16 up to 65,536, where a lane
+holding slope * j is a staircase, and the slope's gradient is summed inside the kernel, before it is rounded.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..log_prior import LogPrior
+from ..positions import Positions
+from ..scheme import ModelShape, PositionScheme
+from .recency import alibi_slopes, integer_lanes, inverse_softplus
+
+
+class Goat(PositionScheme):
+    """GOAT in one, two or more axes; the parts can be switched off one by one.
+
+    num_frequencies:  F, per axis; every axis has the same list.
+    min_period, max_period: periods in tokens or patches, geometric in between. max_period None: 4 times the largest train
+                      extent. 1D default: 2 pi .. 2 pi * 1e4 (the paper's base 10,000).
+    spectral, sink, slope: parts of the prior. `slope` acts in causal models only.
+    sink_frequencies, sink_hidden: features and hidden units of the shared sink network u0.
+    """
+
+    is_relative = False  # the key-only term looks at absolute positions
+
+    def __init__(
+        self,
+        shape: ModelShape,
+        num_frequencies: int,
+        min_period: float,
+        max_period: float | None = None,
+        spectral: bool = True,
+        sink: bool = True,
+        slope: bool = True,
+        sink_frequencies: int = 2,
+        sink_hidden: int = 4,
+    ) -> None:
+        super().__init__(shape)
+        if num_frequencies < 1 or min_period <= 0:
+            raise ValueError(f"num_frequencies = {num_frequencies}, min_period = {min_period}: both must be positive")
+        self.options = {
+            "num_frequencies": num_frequencies, "min_period": min_period, "max_period": max_period, "spectral": spectral,
+            "sink": sink, "slope": slope, "sink_frequencies": sink_frequencies, "sink_hidden": sink_hidden,
+        }  # fmt: skip
+        self.spectral, self.has_sink, self.has_slope = spectral, sink, slope and shape.causal
+        self.has_bump = sink and (shape.causal or shape.num_prefix > 0)
+        num_heads, num_axes = shape.num_heads, shape.num_axes
+        self.num_lanes = 2 * num_axes * num_frequencies * spectral + 2 * self.has_slope + sink + self.has_bump
+        if spectral:
+            longest = max_period or 4.0 * max(shape.train_extent)
+            self.register_buffer("frequencies", geometric_frequencies(num_frequencies, min_period, longest), persistent=False)
+            self.even = nn.Parameter(torch.empty(num_heads, num_axes * num_frequencies))
+            self.odd = nn.Parameter(torch.empty(num_heads, num_axes * num_frequencies))
+        if self.has_slope:
+            self.slope_raw = nn.Parameter(torch.empty(num_heads))
+        if sink:
+            self.sink_net = SinkNetwork(shape, sink_frequencies, sink_hidden)
+            self.gain = nn.Parameter(torch.empty(num_heads))
+        if self.has_bump:
+            self.bump = nn.Parameter(torch.empty(num_heads))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Nearly uniform in the spectral part, ALiBi's slopes (Press et al., arXiv 2108.12409) in the recency part."""
+        if self.spectral:
+            nn.init.normal_(self.even, std=0.01)
+            nn.init.zeros_(self.odd)
+        if self.has_slope:
+            with torch.no_grad():
+                self.slope_raw.copy_(inverse_softplus(alibi_slopes(self.shape.num_heads)))
+        if self.has_sink:
+            self.sink_net.reset_parameters()
+            nn.init.ones_(self.gain)
+        if self.has_bump:
+            nn.init.zeros_(self.bump)
+
+    def for_layer(self, layer_index: int) -> Goat:
+        return type(self)(self.shape, **self.options)
+
+    @property
+    def slopes(self) -> Tensor:
+        """[H] nats per token, positive."""
+        return F.softplus(self.slope_raw)
+
+    def prior(self, query_positions: Positions, key_positions: Positions, state: dict[str, Tensor] | None = None) -> LogPrior:
+        same = query_positions is key_positions
+        q_lanes: list[Tensor] = []  # each [B|1, H, Q, r]
+        k_lanes: list[Tensor] = []  # each [B|1, 1, K, r]
+        if self.spectral:
+            cos_k, sin_k = self._waves(key_positions)
+            cos_q, sin_q = (cos_k, sin_k) if same else self._waves(query_positions)
+            even, odd = self.even[:, None, :], self.odd[:, None, :]  # [H, 1, A*F]
+            q_lanes += [even * cos_q + odd * sin_q, even * sin_q - odd * cos_q]
+            k_lanes += [cos_k, sin_k]
+        per_head: list[Tensor] = []  # constant along the queries: [H] each
+        recency_k = None
+        if self.has_slope:
+            recency_k = integer_lanes(key_positions.coords[..., 0]).to(self.slope_raw.dtype)[:, None]  # [B|1, 1, K, 2]
+            k_lanes.append(recency_k)
+            slopes = self.slopes
+            per_head += [256 * slopes, slopes]
+        if self.has_sink:
+            k_lanes.append(self.sink_net(key_positions)[:, None, :, None])
+            per_head.append(self.gain)
+        if self.has_bump:
+            special = key_positions.is_prefix if self.shape.num_prefix else key_positions.order == 0
+            k_lanes.append(special[:, None, :, None].to(self.bump.dtype))
+            per_head.append(self.bump)
+        if per_head:
+            q_lanes.append(torch.stack(per_head, dim=-1)[None, :, None, :].expand(-1, -1, query_positions.num_tokens, -1))
+        if not k_lanes:
+            return LogPrior()
+        row_lanes = None
+        if recency_k is not None:
+            own = recency_k if same else integer_lanes(query_positions.coords[..., 0]).to(recency_k.dtype)[:, None]
+            before = 2 * self.even.shape[1] if self.spectral else 0
+            row_lanes = F.pad(own, (before, self.num_lanes - before - 2))
+        return LogPrior(_join(q_lanes), _join(k_lanes), row_lanes)
+
+    def _waves(self, positions: Positions) -> tuple[Tensor, Tensor]:
+        """cos and sin of the phases, [B|1, 1, K, A*F] in the parameters' dtype; zero on prefix tokens.
+
+        The phases are worked out in float64: in float32 they alone are off by 1.6e-3 at 64k tokens.
+        """
+        phase = (positions.coords[..., None] * self.frequencies.to(torch.float64)).flatten(-2)[:, None]
+        cos, sin = phase.cos(), phase.sin()
+        if self.shape.num_prefix:
+            patch = ~positions.is_prefix[:, None, :, None]
+            cos, sin = cos * patch, sin * patch
+        return cos.to(self.even.dtype), sin.to(self.even.dtype)
+
+
+class GoatSpectral(Goat):
+    """Ablation: the Fourier series alone, no key-only term and no slope."""
+
+    is_relative = True
+
+    def __init__(self, shape: ModelShape, **options: object) -> None:
+        super().__init__(shape, **{**options, "sink": False, "slope": False})
+
+
+class GoatSink(Goat):
+    """Ablation: the key-only term alone (in causal models the sink without the slope)."""
+
+    def __init__(self, shape: ModelShape, **options: object) -> None:
+        super().__init__(shape, **{**options, "spectral": False, "slope": False})
+
+
+class GoatNoSlope(Goat):
+    """Ablation: everything but the recency slope, which the paper's code has and its text does not show."""
+
+    def __init__(self, shape: ModelShape, **options: object) -> None:
+        super().__init__(shape, **{**options, "slope": False})
+
+
+class SinkNetwork(nn.Module):
+    """u0(j): a small network of bounded features of the key's coordinates, [B|1, K]; zero on prefix tokens.
+
+    1D: cos and sin of the position at `num_frequencies` periods up to 4 train lengths, t / (t + T) and log(1 + t) / log(1 + T)
+    with T the train length. 2D: cos and sin per axis at periods 2 T and 4 T ... of the train extent T of that axis, so that the
+    trained range stays within one period. The output has no bias: a constant over keys is invisible to softmax.
+    """
+
+    def __init__(self, shape: ModelShape, num_frequencies: int, hidden: int) -> None:
+        super().__init__()
+        self.num_prefix = shape.num_prefix
+        self.train_length = float(shape.train_extent[0]) if shape.num_axes == 1 else None
+        periods = [[2.0 * extent * 2.0**n for n in range(num_frequencies)] for extent in shape.train_extent]
+        self.register_buffer("frequencies", 2 * math.pi / torch.tensor(periods, dtype=torch.float64), persistent=False)  # [A, F]
+        num_features = 2 * shape.num_axes * num_frequencies + (2 if self.train_length else 0)
+        self.fc1 = nn.Linear(num_features, hidden)
+        self.fc2 = nn.Linear(hidden, 1, bias=False)
+
+    def reset_parameters(self) -> None:
+        self.fc1.reset_parameters()
+        nn.init.normal_(self.fc2.weight, std=0.01)
+
+    def forward(self, positions: Positions) -> Tensor:
+        phase = (positions.coords[..., None] * self.frequencies.to(torch.float64)).flatten(-2)  # [B|1, K, A*F]
+        features = [phase.cos(), phase.sin()]
+        if self.train_length:
+            t = positions.coords[..., :1].clamp_min(0)
+            features += [t / (t + self.train_length), torch.log1p(t) / math.log1p(self.train_length)]
+        u0 = self.fc2(F.silu(self.fc1(torch.cat(features, dim=-1).to(self.fc1.weight.dtype)))).squeeze(-1)
+        return u0 * ~positions.is_prefix if self.num_prefix else u0
+
+
+def geometric_frequencies(count: int, min_period: float, max_period: float) -> Tensor:
+    """`count` angular frequencies, periods geometric from min_period to max_period inclusive; float64."""
+    exponent = torch.linspace(0.0, 1.0, count, dtype=torch.float64) if count > 1 else torch.zeros(1, dtype=torch.float64)
+    return 2 * math.pi / (min_period * (max_period / min_period) ** exponent)
+
+
+def _join(lanes: list[Tensor]) -> Tensor:
+    """Concatenate lanes whose batch and head axes broadcast."""
+    batch, heads = max(t.shape[0] for t in lanes), max(t.shape[1] for t in lanes)
+    return torch.cat([t.expand(batch, heads, *t.shape[2:]) for t in lanes], dim=-1)

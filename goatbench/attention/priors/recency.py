@@ -1,0 +1,36 @@
+"""Recency: -slope * (i - j), carried exactly by two integer lanes."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def integer_lanes(position: Tensor) -> Tensor:
+    """Splits j = 256 * high + low with low in [-128, 127]: [..., K] -> [..., K, 2] (high, low), float64.
+
+    Both parts are integers of at most 256 in magnitude, hence exact in bf16, for |j| <= 65,536.
+    """
+    high = torch.floor((position + 128) / 256)
+    return torch.stack((high, position - 256 * high), dim=-1)
+
+
+def alibi_slopes(num_heads: int) -> Tensor:
+    """[H] slopes 2^(-8 h / H), h = 1..H; for H not a power of two: those of the power below, then every second slope of twice
+    that power (Press et al., arXiv 2108.12409, and its released code; the order is not monotone)."""
+
+    def of_power(n: int) -> list[float]:
+        return [2.0 ** (-8.0 * (h + 1) / n) for h in range(n)]
+
+    power = 2 ** math.floor(math.log2(num_heads))
+    slopes = of_power(power)
+    if power < num_heads:
+        slopes += of_power(2 * power)[0::2][: num_heads - power]
+    return torch.tensor(slopes)
+
+
+def inverse_softplus(y: Tensor) -> Tensor:
+    """x with log(1 + e^x) = y, for y > 0."""
+    return y + torch.log(-torch.expm1(-y))

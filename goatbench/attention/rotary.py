@@ -1,0 +1,99 @@
+"""Rotary embeddings: q and k are rotated in planes by angles linear in the position, so that logits see offsets only.
+
+B batch, H heads, K tokens, D content dims (even), P = D / 2 planes, A axes. Plane p pairs dims p and p + D/2 ("rotate half").
+Phases are worked out in float64 and applied in float32: with bf16 phases neighbouring positions fall together.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from .positions import Positions
+from .scheme import ModelShape, PositionScheme, Role
+
+
+class Rotary(PositionScheme):
+    """Base class: subclasses say what `angles` are. Prefix tokens are not rotated."""
+
+    def __init__(self, shape: ModelShape) -> None:
+        super().__init__(shape)
+        if shape.head_dim % (2 * shape.num_axes):
+            raise ValueError(f"head_dim {shape.head_dim} is not a multiple of {2 * shape.num_axes}, which rotary embeddings in {shape.num_axes}D need")
+
+    def angles(self, positions: Positions) -> Tensor:
+        """[B|1, 1|H, K, P] float64."""
+        raise NotImplementedError
+
+    def rotate(self, x: Tensor, positions: Positions, role: Role) -> Tensor:
+        angles = self.angles(positions)
+        if positions.is_prefix.shape[-1] and self.shape.num_prefix:
+            angles = angles * ~positions.is_prefix[:, None, :, None]
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
+        first, second = x.to(dtype).chunk(2, dim=-1)
+        return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
+
+
+class Rope(Rotary):
+    """RoPE (Su et al., arXiv 2104.09864): plane p turns by base^(-2p/D) per token. One axis."""
+
+    def __init__(self, shape: ModelShape, base: float = 10_000.0) -> None:
+        super().__init__(shape)
+        if shape.num_axes != 1:
+            raise ValueError("rope is one-dimensional; for images use rope_axial or rope_mixed")
+        planes = shape.head_dim // 2
+        frequencies = base ** (-torch.arange(planes, dtype=torch.float64) / planes)
+        self.register_buffer("frequencies", frequencies, persistent=False)
+
+    def angles(self, positions: Positions) -> Tensor:
+        return (positions.coords[..., :1] * self.frequencies.to(torch.float64))[:, None]
+
+
+class RopeAxial(Rotary):
+    """RoPE-Axial (Heo et al., ECCV 2024, arXiv 2403.13298): half of the planes turn with x, half with y, base 100."""
+
+    def __init__(self, shape: ModelShape, base: float = 100.0) -> None:
+        super().__init__(shape)
+        per_axis = shape.head_dim // (2 * shape.num_axes)
+        frequencies = base ** (-torch.arange(per_axis, dtype=torch.float64) / per_axis)
+        self.register_buffer("frequencies", frequencies, persistent=False)
+
+    def angles(self, positions: Positions) -> Tensor:
+        return (positions.coords.flip(-1)[..., None] * self.frequencies.to(torch.float64)).flatten(-2)[:, None]
+
+
+class RopeMixed(Rotary):
+    """RoPE-Mixed (Heo et al., ECCV 2024, arXiv 2403.13298): every plane has a learned frequency vector, per head and layer.
+
+    Initial magnitudes are base^(-4k/D) (base 10), along one random direction per head and, for the second half of the planes,
+    its perpendicular. The frequencies belong to the position scheme and are not decayed.
+    """
+
+    def __init__(self, shape: ModelShape, base: float = 10.0) -> None:
+        super().__init__(shape)
+        if shape.num_axes != 2:
+            raise ValueError("rope_mixed is two-dimensional; for sequences use rope")
+        self.base = base
+        self.frequencies = nn.Parameter(torch.empty(shape.num_heads, shape.head_dim // 2, 2))  # (y, x)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        quarter = self.shape.head_dim // 4
+        magnitude = self.base ** (-torch.arange(quarter) / quarter)
+        direction = 2 * math.pi * torch.rand(self.shape.num_heads, 1)
+        with torch.no_grad():
+            for half, turn in enumerate((0.0, math.pi / 2)):
+                planes = slice(half * quarter, (half + 1) * quarter)
+                self.frequencies[:, planes, 0] = magnitude * torch.sin(direction + turn)
+                self.frequencies[:, planes, 1] = magnitude * torch.cos(direction + turn)
+
+    def for_layer(self, layer_index: int) -> RopeMixed:
+        return type(self)(self.shape, self.base)
+
+    def angles(self, positions: Positions) -> Tensor:
+        if self.shape.num_kv_heads != self.shape.num_heads:
+            raise ValueError("rope_mixed has one set of frequencies per head, so num_kv_heads must equal num_heads")
+        return torch.einsum("bka,hpa->bhkp", positions.coords, self.frequencies.to(torch.float64))
