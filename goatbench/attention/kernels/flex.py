@@ -73,7 +73,7 @@ def _score_mod(problem: Problem):
 
     def score_mod(score, batch, head, query, key):
         for bias in biases:
-            score = score + bias(head, query, key)
+            score = score + bias(batch, head, query, key)
         return score
 
     return score_mod
@@ -113,5 +113,5 @@ def _demands_grad(problem: Problem) -> bool:
     tensors = (problem.q, problem.k, problem.v, prior.q_lanes, prior.k_lanes, prior.row_lanes, prior.q_term, prior.k_term, prior.sink)
     if any(t is not None and t.requires_grad for t in tensors):
         return True
-    zero = torch.zeros(1, 1, 1, dtype=torch.long, device=problem.q.device)
-    return any(bias(zero, zero, zero).requires_grad for bias in prior.biases)
+    zero = torch.zeros(1, 1, 1, 1, dtype=torch.long, device=problem.q.device)
+    return any(bias(zero, zero, zero, zero).requires_grad for bias in prior.biases)

@@ -43,7 +43,7 @@ def dense_logits(problem: Problem, dtype: torch.dtype) -> Tensor:
     """scale * <q, k> + log_prior, -inf where the mask forbids: [B, H, Q, K] in nats, without the sink's column."""
     q, k = problem.q.to(dtype), per_query_head(problem.k, problem.q.shape[1]).to(dtype)
     num_heads, num_queries, num_keys = q.shape[1], q.shape[2], k.shape[2]
-    prior = problem.prior.dense(num_heads, num_queries, num_keys, dtype=dtype, device=q.device)
+    prior = problem.prior.dense(num_heads, num_queries, num_keys, dtype=dtype, device=q.device, batch=q.shape[0])
     logits = problem.scale * (q @ k.transpose(-1, -2)) + prior
     return logits.masked_fill(~problem.mask.dense(), -torch.inf)
 

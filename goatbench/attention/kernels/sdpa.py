@@ -111,12 +111,12 @@ def _flash(problem: Problem, folded: Folded) -> tuple[Tensor, Tensor | None]:
 def _float_mask(problem: Problem, dtype: torch.dtype) -> Tensor:
     """Biases and mask as one tensor to add: [B|1, 1|H, Q, K], -inf where forbidden."""
     allowed = problem.mask.dense()
-    _, num_heads, num_queries, _ = problem.q.shape
+    batch, num_heads, num_queries, _ = problem.q.shape
     if not problem.prior.biases:
         return torch.zeros_like(allowed, dtype=dtype).masked_fill(~allowed, -torch.inf)
     accumulate = torch.promote_types(dtype, torch.float32)
     only_biases = type(problem.prior)(biases=problem.prior.biases)
-    bias = only_biases.dense(num_heads, num_queries, problem.k.shape[2], dtype=accumulate, device=problem.q.device)
+    bias = only_biases.dense(num_heads, num_queries, problem.k.shape[2], dtype=accumulate, device=problem.q.device, batch=batch)
     return bias.masked_fill(~allowed, -torch.inf).to(dtype)
 
 
@@ -150,8 +150,8 @@ def _biases_require_grad(problem: Problem) -> bool:
     """Whether a gradient is asked of a bias: found by evaluating it at one element."""
     if not problem.prior.biases or not torch.is_grad_enabled():
         return False
-    zero = torch.zeros(1, 1, 1, dtype=torch.long, device=problem.q.device)
-    return any(bias(zero, zero, zero).requires_grad for bias in problem.prior.biases)
+    zero = torch.zeros(1, 1, 1, 1, dtype=torch.long, device=problem.q.device)
+    return any(bias(zero, zero, zero, zero).requires_grad for bias in problem.prior.biases)
 
 
 def _mask_batch(problem: Problem) -> int:
