@@ -1,1 +1,7 @@
+"""Models around the attention core. Importing this package registers the `goatvit_*` names with timm."""
 
+from . import registered as registered
+from .build import build_vit, kernels_used, model_info
+from .vit import GoatViT
+
+__all__ = ["GoatViT", "build_vit", "kernels_used", "model_info"]
