@@ -168,9 +168,8 @@ def broken_plugins() -> str:
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that looks most like `name`, or None."""
     known = list(known)
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    if not close:
-        close = [other for other in known if name and (other.startswith(name) or name.startswith(other))][:1]
+    close = [other for other in known if len(name) > 2 and other.startswith(name)]
+    close = close or difflib.get_close_matches(name, known, n=1, cutoff=0.5) or [other for other in known if name.startswith(other)]
     return close[0] if close else None
 
 

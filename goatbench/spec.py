@@ -5,7 +5,7 @@ Hydra composes the values, these models check them, and `config_hash` names them
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -100,7 +100,7 @@ class TrainingSpec(Strict):
 
     epochs: int = Field(gt=0)
     batch_size: int = Field(gt=0)  # global
-    learning_rate: float | Literal["tuned"] = "tuned"
+    learning_rate: Annotated[float, Field(gt=0)] | Literal["tuned"] = "tuned"
     default_learning_rate: float = Field(gt=0)  # where no sweep has been run
     min_learning_rate_ratio: float = Field(default=0.01, ge=0, le=1)
     warmup_fraction: float = Field(default=0.1, ge=0, lt=1)
@@ -171,7 +171,8 @@ class RunSpec(Strict):
             if pixels % self.model.patch_size:
                 raise ValueError(f"{pixels} px (nominal {nominal}) is not a multiple of patch_size {self.model.patch_size}")
         if self.evaluation.pixels[self.evaluation.base] != self.model.image_size:
-            raise ValueError(f"base resolution {self.evaluation.base} means {self.evaluation.pixels[self.evaluation.base]} px, but the model trains at {self.model.image_size}")
+            pixels = self.evaluation.pixels[self.evaluation.base]
+            raise ValueError(f"base resolution {self.evaluation.base} means {pixels} px, but the model trains at {self.model.image_size}")
         return self
 
     @property
@@ -191,7 +192,8 @@ class RunSpec(Strict):
         """The part of the configuration that can change a result."""
         full = self.model_dump(mode="json", exclude={"runs_dir", "retrain", "trainer"})
         full["precision"] = self.trainer.precision
-        full["data"].pop("root")
+        for path in ("root", "class_map"):  # where data lies; what it holds is in the data fingerprint
+            full["data"].pop(path)
         full["attention"].pop("axes")
         return full
 

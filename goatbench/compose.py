@@ -1,0 +1,263 @@
+"""Overrides -> a validated, frozen RunSpec, through Hydra's compose API. Whatever is wrong is one line with the nearest name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ValidationError
+
+from .config_tree import GROUPS, ConfigTree
+from .errors import UsageError
+from .registry import broken_plugins, load_plugins, nearest, unknown
+from .spec import DOMAIN_AXES, RunSpec
+
+if TYPE_CHECKING:
+    from hydra.core.override_parser.types import Override
+
+OPEN_KEYS = ("attention.options", "attention.options_1d", "attention.options_2d", "attention.tuned", "evaluation.pixels")
+PATH_KEYS = ("runs_dir", "data.root", "data.class_map")  # a record holds no paths of this machine
+
+
+@dataclass(frozen=True)
+class Composed:
+    """One run, ready to be executed.
+
+    variant:   what sets it apart from the same task, scale and attention without overrides: dotted key -> value. The seed,
+               the machine (trainer, but for its precision), kernel=auto, runs_dir and retrain never count.
+    overrides: as given, without those that name a path.
+    sources:   'group/choice' -> who provides the file, for the choices that do not come with goatbench.
+    """
+
+    spec: RunSpec
+    variant: dict[str, Any]
+    overrides: list[str]
+    sources: dict[str, str]
+
+
+def compose(overrides: list[str], config_dir: str | None = None) -> Composed:
+    """The run that the overrides describe. UsageError (one line) for anything that the user can get wrong."""
+    return Composer(config_dir).compose(overrides)
+
+
+def split_sweep(overrides: list[str], config_dir: str | None = None) -> list[list[str]]:
+    """One list of overrides per job: the product over `a,b`, `range(...)`, `choice(...)`, `glob(...)`, the last one fastest."""
+    return Composer(config_dir).split_sweep(overrides)
+
+
+class Composer:
+    """compose for many runs: the file tree is read once, and what overrides are compared with is composed once."""
+
+    def __init__(self, config_dir: str | None = None) -> None:
+        load_plugins()
+        self.tree = ConfigTree.find(config_dir)
+        self._plain: dict[tuple[str, str, str], dict[str, Any]] = {}
+
+    def compose(self, overrides: list[str]) -> Composed:
+        parsed = [_parse(line) for line in overrides]
+        choices = self._choices(parsed)
+        spec = self._spec(choices, [line for line, one in zip(overrides, parsed, strict=True) if one.key_or_group != "scale"])
+        named = choices["task"], choices["attention"], spec.scale
+        if named not in self._plain:
+            plain = [f"task={named[0]}", f"attention={named[1]}"]
+            self._plain[named] = self._spec(self._choices([_parse(line) for line in (*plain, f"scale={named[2]}")]), plain).identity
+        public = [line for line, one in zip(overrides, parsed, strict=True) if one.key_or_group not in PATH_KEYS]
+        files = {group: choice for group, choice in choices.items() if group != "scale"} | {"scale": f"{spec.scale}/{spec.domain}"}
+        providers = {f"{group}/{choice}": self.tree.provider(group, choice) for group, choice in files.items()}
+        foreign = {name: provider for name, provider in providers.items() if provider != "goatbench"}
+        return Composed(spec, _differences(self._plain[named], spec.identity), public, foreign)
+
+    def split_sweep(self, overrides: list[str]) -> list[list[str]]:
+        return [list(job) for job in product(*(self._alternatives(line) for line in overrides))]
+
+    def _alternatives(self, line: str) -> list[str]:
+        from hydra.core.override_parser.types import Glob
+
+        override = _parse(line, sweep=True)
+        if not override.is_sweep_override():
+            return [line]
+        if isinstance(override.value(), Glob):
+            key = override.key_or_group
+            if key not in GROUPS:
+                raise UsageError(f"'{line}': glob(...) works on {', '.join(GROUPS)} only")
+            names = override.value().filter(self.tree.options(key))
+            if not names:
+                raise UsageError(f"'{line}' matches none of {', '.join(self.tree.options(key))}")
+            return [f"{key}={name}" for name in names]
+        return [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
+
+    def _choices(self, parsed: list[Override]) -> dict[str, str]:
+        """group -> chosen name for every group that the overrides or run.yaml choose; checked against the files."""
+        chosen = self.tree.defaults()
+        chosen["scale"] = chosen["scale"].partition("/")[0]
+        for override in parsed:
+            key, value = override.key_or_group, override.value()
+            if override.package is not None or key.partition(".")[0] == "hydra":
+                raise UsageError(f"'{override.input_line}': goatbench composes {', '.join(GROUPS)} and single keys, nothing else")
+            if key in GROUPS and not override.is_delete():
+                if not isinstance(value, str):
+                    raise UsageError(f"'{override.input_line}': {key} is one name; known: {', '.join(self.tree.options(key))}")
+                try:
+                    self.tree.check(key, value)
+                except UsageError as error:
+                    raise UsageError(f"{error}{broken_plugins()}") from None
+                chosen[key] = value
+        return chosen
+
+    def _spec(self, choices: dict[str, str], overrides: list[str]) -> RunSpec:
+        domain = self.tree.read("task", choices["task"]).get("domain")
+        if domain not in DOMAIN_AXES:
+            raise UsageError(f"task {choices['task']}: domain '{domain}' is not one of {', '.join(DOMAIN_AXES)}")
+        if domain not in self.tree.domains(choices["scale"]):
+            raise UsageError(f"scale={choices['scale']} has no values for {domain} tasks (task={choices['task']})")
+        self._check_axes(choices, DOMAIN_AXES[domain], domain)
+        values = self._hydra(choices, [f"scale={choices['scale']}/{domain}", *overrides])
+        if isinstance(values.get("task"), dict) and values["task"].pop("domain", None) != domain:
+            raise UsageError(f"task.domain belongs to the task ('{domain}' for {choices['task']}) and cannot be set")
+        for group in ("task", "attention"):
+            if isinstance(values.get(group), dict) and values[group].get("name") != choices[group]:
+                raise UsageError(f"{group}.name '{values[group].get('name')}' is not the chosen '{choices[group]}'; write {group}=NAME")
+        if values.get("scale") != choices["scale"]:
+            raise UsageError(f"scale '{values.get('scale')}' is not the name of its folder '{choices['scale']}'; choose with scale=NAME")
+        values["domain"] = domain
+        try:
+            return RunSpec.model_validate_json(json.dumps(values), strict=True)
+        except ValidationError as error:
+            raise UsageError(_explain(error)) from None
+
+    def _check_axes(self, choices: dict[str, str], num_axes: int, domain: str) -> None:
+        name = choices["attention"]
+        if num_axes in self.tree.read("attention", name).get("axes", [1, 2]):
+            return
+        fitting = self.tree.attentions_for(num_axes)
+        guess = nearest(name, fitting)
+        hint = f"did you mean attention={guess}? " if guess else ""
+        raise UsageError(
+            f"attention={name} is not defined for task={choices['task']} ({domain}: {num_axes} {'axis' if num_axes == 1 else 'axes'}); "
+            f"{hint}these are: {', '.join(fitting)}"
+        )
+
+    def _open_names(self, choices: dict[str, str], key: str) -> Iterable[Any]:
+        """The names under one of OPEN_KEYS in the chosen file."""
+        group, _, last = key.partition(".")
+        return self.tree.read(group, choices[group]).get(last, {}) if group in choices else []
+
+    def _hydra(self, choices: dict[str, str], overrides: list[str]) -> dict[str, Any]:
+        """The composed values as plain containers, everything resolved."""
+        from hydra import compose as hydra_compose
+        from hydra import initialize_config_module
+        from hydra.errors import HydraException
+        from omegaconf import OmegaConf
+        from omegaconf.errors import OmegaConfBaseException
+
+        others = [root.search_path for root in self.tree.roots[1:]]
+        search = ["hydra.searchpath=[" + ",".join(json.dumps(path) for path in others) + "]"] if others else []
+        try:
+            with initialize_config_module("goatbench.configs", version_base="1.3"):
+                config = hydra_compose("run", [*search, *overrides])
+            return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        except HydraException as error:
+            raise UsageError(_explain_hydra(str(error), overrides, lambda key: self._open_names(choices, key))) from None
+        except OmegaConfBaseException as error:
+            key = f"{error.full_key}: " if error.full_key else ""
+            raise UsageError(f"{key}{str(error).splitlines()[0]}") from None
+
+
+def _parse(line: str, sweep: bool = False) -> Override:
+    """One override in Hydra's grammar. Outside a sweep, a value with several alternatives is an error."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        override = OverridesParser.create().parse_override(line)
+    except HydraException:
+        raise UsageError(f"cannot read '{line}': write key=value, such as attention=goat, seed=3, task.resolutions=[224,512]") from None
+    if override.is_sweep_override() and not sweep:
+        raise UsageError(f"'{line}' holds several values; run them all with: goatbench run -m {line} ...")
+    return override
+
+
+def known_keys(model: type[BaseModel] = RunSpec, prefix: str = "") -> list[str]:
+    """Every dotted key that a run has, from the pydantic models."""
+    keys = []
+    for name, field in model.model_fields.items():
+        keys.append(prefix + name)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            keys += known_keys(field.annotation, f"{prefix}{name}.")
+    return [key for key in keys if key != "domain"]
+
+
+def _unknown_key(key: str) -> str:
+    """One line about a key that does not exist, with the nearest one: by its last part first ('epochs' -> training.epochs)."""
+    keys = known_keys()
+    parent, _, last = key.rpartition(".")
+    if parent in keys:
+        return unknown(f"key {parent}.", last, [known[len(parent) + 1 :] for known in keys if known.rpartition(".")[0] == parent])
+    if key == "domain":
+        return "domain belongs to the task and cannot be set; choose with task=NAME"
+    by_last = {known.rpartition(".")[2]: known for known in keys}
+    guess = by_last.get(last) or nearest(key, keys) or by_last.get(nearest(last, by_last) or "")
+    hint = f"; did you mean '{guess}'?" if guess else ""
+    return f"unknown key '{key}'{hint} (goatbench run --cfg job prints all keys)"
+
+
+def _explain_hydra(message: str, overrides: list[str], values_at: Callable[[str], Iterable[Any]]) -> str:
+    """One line from Hydra's message about an override that does not fit."""
+    first = message.splitlines()[0]
+    if first.startswith("Could not override"):
+        key = first.split("'")[1]
+        parent, _, last = key.rpartition(".")
+        if parent in OPEN_KEYS:
+            given = next(line for line in overrides if line.startswith(key))
+            known = [str(name) for name in values_at(parent)]
+            guess = nearest(last, known)
+            hint = f"; did you mean '{guess}'?" if guess else ";"
+            return f"{parent} has no '{last}'{hint} it has: {', '.join(known) or 'nothing'}; to add it write '+{given}'"
+        return _unknown_key(key)
+    return first
+
+
+def _explain(error: ValidationError) -> str:
+    """One line for the first thing that pydantic found, and how many more there are."""
+    found = error.errors(include_url=False)
+    first = found[0]
+    key = ".".join(str(part) for part in first["loc"] if not _is_union_tag(part))
+    more = f" (and {len(found) - 1} more)" if len({entry["loc"][:2] for entry in found}) > 1 else ""
+    if first["type"] == "extra_forbidden":
+        return _unknown_key(key) + more
+    if first["type"] == "missing":
+        return f"{key} is missing{more}"
+    if first["type"] == "value_error":
+        return f"{key + ': ' if key else ''}{first['ctx']['error']}{more}"
+    said = first["msg"].removeprefix("Input ")
+    also = [entry["msg"].removeprefix("Input ") for entry in found[1:] if entry["loc"][:2] == first["loc"][:2]]
+    expected = " or ".join(dict.fromkeys([said, *also]))
+    if first["type"] == "literal_error" and isinstance(first["input"], str):
+        allowed = first["ctx"]["expected"].replace(" or ", ", ").replace("'", "").split(", ")
+        return unknown(key, first["input"], allowed) + more
+    return f"{key}={json.dumps(first['input'])}: {expected}{more}"
+
+
+def _is_union_tag(part: int | str) -> bool:
+    """pydantic puts the member of a union into the location: 'float', "literal['tuned']"."""
+    return isinstance(part, str) and (part in ("float", "int", "str") or part.startswith("literal["))
+
+
+def _differences(plain: dict[str, Any], this: dict[str, Any]) -> dict[str, Any]:
+    """Dotted key -> value where `this` differs from `plain`; None for a key that is gone."""
+    ours, theirs = _flat(this), _flat(plain)
+    changed = {key: ours.get(key) for key in {**ours, **theirs} if key not in ours or key not in theirs or ours[key] != theirs[key]}
+    return {key: value for key, value in sorted(changed.items()) if key != "seed"}
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat

@@ -1,0 +1,116 @@
+"""The YAML files that a run can choose from: ours, those of plug-in packages, those of `--config-dir`. No Hydra here.
+
+A plug-in's entry point in the group `goatbench.configs` names a package of YAML with the same groups as ours
+(task/, attention/, model/, ...). Listing, completion and error messages read names from here, so they answer at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+from .errors import UsageError
+from .registry import CONFIG_GROUP, OWN, nearest, plugin_entry_points, provider_of, unknown
+
+GROUPS = ("task", "attention", "scale", "model", "data", "evaluation", "trainer")
+
+
+@dataclass(frozen=True)
+class Root:
+    """One folder of YAML: where it is, who provides it, and how Hydra calls it."""
+
+    path: Path
+    provider: str
+    search_path: str
+
+
+class ConfigTree:
+    """All YAML files by group and name. Two roots that have the same file raise UsageError: no file silently hides another."""
+
+    def __init__(self, roots: list[Root]) -> None:
+        self.roots = roots
+
+    @classmethod
+    def find(cls, config_dir: str | None = None) -> ConfigTree:
+        """Our files, then those of installed plug-ins, then those of config_dir."""
+        roots = [Root(_package_path("goatbench.configs"), OWN, "pkg://goatbench.configs")]
+        for point in plugin_entry_points(CONFIG_GROUP):
+            roots.append(Root(_package_path(point.value, provider_of(point)), provider_of(point), f"pkg://{point.value}"))
+        if config_dir is not None:
+            path = Path(config_dir).resolve()
+            if not path.is_dir():
+                raise UsageError(f"--config-dir {config_dir} is not a folder")
+            roots.append(Root(path, "--config-dir", f"file://{path}"))
+        return cls(roots)
+
+    @cached_property
+    def _files(self) -> dict[tuple[str, str], tuple[Path, Root]]:
+        found: dict[tuple[str, str], tuple[Path, Root]] = {}
+        for root in self.roots:
+            for group in GROUPS:
+                for path in sorted((root.path / group).rglob("*.yaml")):
+                    key = group, path.relative_to(root.path / group).with_suffix("").as_posix()
+                    if key in found:
+                        raise UsageError(f"{group}={key[1]} is provided by both {found[key][1].provider} and {root.provider}; rename one")
+                    found[key] = path, root
+        return found
+
+    def options(self, group: str) -> list[str]:
+        """The names to choose from in a group. A scale is a folder with one file a domain."""
+        names = [name for in_group, name in self._files if in_group == group]
+        return list(dict.fromkeys(name.partition("/")[0] for name in names)) if group == "scale" else names
+
+    def domains(self, scale: str) -> list[str]:
+        return [name.partition("/")[2] for group, name in self._files if group == "scale" and name.startswith(scale + "/")]
+
+    def check(self, group: str, name: str) -> None:
+        """UsageError with the nearest name if the group has no such choice."""
+        if name not in self.options(group):
+            raise UsageError(unknown(group, name, self.options(group)))
+
+    def read(self, group: str, name: str) -> dict[str, Any]:
+        """The values as they stand in the file, nothing composed."""
+        import yaml
+
+        return yaml.safe_load(self._files[group, name][0].read_text(encoding="utf-8"))
+
+    def defaults(self) -> dict[str, str]:
+        """The choices of run.yaml: group -> name."""
+        import yaml
+
+        root = yaml.safe_load((self.roots[0].path / "run.yaml").read_text(encoding="utf-8"))
+        return {group: name for entry in root["defaults"] if isinstance(entry, dict) for group, name in entry.items()}
+
+    def comment(self, group: str, name: str) -> list[str]:
+        """The comment a file opens with: its command, the expected time, the expected result and its source."""
+        lines = []
+        for line in self._files[group, name][0].read_text(encoding="utf-8").splitlines():
+            if not line.startswith("#"):
+                break
+            if not line.startswith("# @package"):
+                lines.append(line.lstrip("# "))
+        return lines
+
+    def provider(self, group: str, name: str) -> str:
+        return self._files[group, name][1].provider
+
+    def attentions_for(self, num_axes: int) -> list[str]:
+        """The attentions that are defined for this number of axes."""
+        return [name for name in self.options("attention") if num_axes in self.read("attention", name).get("axes", [1, 2])]
+
+    def nearest_attention(self, name: str, num_axes: int) -> str | None:
+        return nearest(name, self.attentions_for(num_axes))
+
+
+def _package_path(package: str, provider: str = OWN) -> Path:
+    """The folder of a package, without running it where it is a top-level one."""
+    try:
+        spec = util.find_spec(package)
+    except ImportError:
+        spec = None
+    if spec is None or not spec.submodule_search_locations:
+        raise UsageError(f"config package '{package}' of {provider} cannot be found; reinstall it, or set GOATBENCH_NO_PLUGINS=1")
+    return Path(next(iter(spec.submodule_search_locations)))
