@@ -1,0 +1,60 @@
+"""One file for trained weights: a plain dict {"state_dict": tensors, "meta": plain Python}, written atomically, read with weights_only."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import UsageError
+
+
+def save_checkpoint(path: Path, state_dict: Mapping[str, Tensor], meta: dict[str, Any]) -> None:
+    """Writes all or nothing: a temporary file in the same folder, flushed to the disk, then renamed."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            torch.save({"state_dict": {name: tensor.detach().cpu() for name, tensor in state_dict.items()}, "meta": meta}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """(state_dict on the CPU, meta). UsageError in one line where the file is missing or is not such a checkpoint."""
+    path = Path(path)
+    if not path.is_file():
+        raise UsageError(f"checkpoint {path} does not exist")
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        state_dict, meta = content["state_dict"], content["meta"]
+    except Exception as error:  # a damaged file can fail anywhere in the zip, the unpickler or the layout
+        raise UsageError(
+            f"checkpoint {path} is damaged or not a goatbench checkpoint ({type(error).__name__}): train again with retrain=true"
+        ) from error
+    return state_dict, meta
+
+
+def load_checkpoint(path: Path, net: nn.Module) -> dict[str, Any]:
+    """Loads the weights into `net`, all of them or none, and returns meta."""
+    state_dict, meta = read_checkpoint(path)
+    own = net.state_dict()
+    missing, unexpected = sorted(own.keys() - state_dict.keys()), sorted(state_dict.keys() - own.keys())
+    unequal = sorted(name for name in own.keys() & state_dict.keys() if own[name].shape != state_dict[name].shape)
+    for problem, names in (("lacks", missing), ("has the unknown", unexpected), ("has another shape of", unequal)):
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            raise UsageError(
+                f"checkpoint {path} does not fit the model: it {problem} {', '.join(names[:3])}{more}; train again with retrain=true"
+            )
+    net.load_state_dict(state_dict)
+    return meta

@@ -1,0 +1,245 @@
+"""Trains a module through Lightning's Trainer, keeps the epoch that is best on validation, and accounts for what it cost."""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import lightning
+import numpy as np
+import torch
+from lightning.pytorch.strategies import DDPStrategy
+from torch import Tensor
+
+from ..errors import UsageError
+from ..spec import TrainerSpec
+from . import memory
+from .checkpoint import load_checkpoint, save_checkpoint
+from .classifier import Classifier
+
+__all__ = ["FitResult", "TimeLimitError", "fit", "load_checkpoint", "save_checkpoint"]
+
+
+class TimeLimitError(Exception):
+    """Training ran into trainer.time_limit_minutes; nothing was saved."""
+
+
+@dataclass(frozen=True, slots=True)
+class FitResult:
+    """What training did and cost. Times leave validation out; CPU time is this process's (rank 0's), without data workers."""
+
+    selected_epoch: int  # 1 is the state after the first epoch; of equal values the earliest
+    selected_value: float  # validation top-1 of that epoch
+    validation_top1: list[float]  # one value an epoch
+    steps: int  # optimizer steps
+    samples: int  # training examples seen, over all ranks
+    train_cpu_seconds: float
+    train_wall_seconds: float
+    peak_memory_bytes: int
+    peak_memory_method: str
+
+
+def fit(
+    module: Classifier,
+    data: lightning.LightningDataModule,
+    trainer_spec: TrainerSpec,
+    epochs: int,
+    checkpoint_path: Path,
+    progress: bool = True,
+    *,
+    seed: int = 0,
+    meta: dict[str, Any] | None = None,
+) -> FitResult:
+    """Trains for `epochs` epochs with a validation after each; then `module.net` holds the weights of the best epoch, and so does
+    the checkpoint, whose meta is `meta` and the result under "fit".
+
+    All random draws of training (drop path, mixup) come from (seed, rank) alone, however many numbers initialisation has used:
+    equal for every attention. `data` must shard its batches over the ranks itself. Raises TimeLimitError, UsageError, FloatingPointError.
+    """
+    torch.set_num_threads(trainer_spec.num_threads)
+    watch = _Watch(module, epochs, trainer_spec, seed, progress)
+    with _quiet(), _determinism():
+        trainer = _make_trainer(trainer_spec, epochs, watch)
+        if trainer_spec.compile:
+            module.net.compile()
+        trainer.fit(module, datamodule=data)
+        result = watch.result(trainer)
+        if trainer.is_global_zero:
+            save_checkpoint(checkpoint_path, watch.best_weights, {**(meta or {}), "fit": asdict(result)})
+        trainer.strategy.barrier()
+    module.net.load_state_dict(watch.best_weights)
+    return result
+
+
+def _make_trainer(spec: TrainerSpec, epochs: int, watch: lightning.Callback) -> lightning.Trainer:
+    strategy: str | DDPStrategy = spec.strategy
+    if spec.strategy not in ("auto", "ddp"):
+        raise UsageError(f"trainer.strategy={spec.strategy!r} is not supported: choose auto or ddp")
+    if spec.devices * spec.num_nodes > 1:
+        # every parameter is used, buffers are constants: nothing to search for, nothing to send, and uneven validation shards cannot hang
+        strategy = DDPStrategy(find_unused_parameters=False, broadcast_buffers=False, gradient_as_bucket_view=True)
+    return lightning.Trainer(
+        accelerator=spec.accelerator,
+        devices=spec.devices,
+        num_nodes=spec.num_nodes,
+        strategy=strategy,
+        precision=spec.precision,
+        accumulate_grad_batches=spec.accumulate,
+        max_epochs=epochs,
+        callbacks=[watch],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        use_distributed_sampler=False,
+        deterministic=True,
+        benchmark=False,
+        inference_mode=not spec.compile,  # a compiled net would be traced again for inference tensors
+    )
+
+
+class _Watch(lightning.Callback):
+    """Follows one training: clock, progress, time limit, sharding check, and the weights of the best epoch."""
+
+    def __init__(self, module: Classifier, epochs: int, spec: TrainerSpec, seed: int, progress: bool) -> None:
+        self.module = module
+        self.epochs = epochs
+        self.seed = seed
+        self.show_progress = progress
+        self.time_limit = None if spec.time_limit_minutes is None else 60 * spec.time_limit_minutes
+        self.samples = 0
+        self.cpu_seconds = 0.0
+        self.wall_seconds = 0.0
+        self.curve: list[float] = []
+        self.best_weights: dict[str, Tensor] = {}
+        self.bar: Any = None
+        self.shown_steps = 0
+
+    def on_train_start(self, trainer: lightning.Trainer, module: Classifier) -> None:
+        steps = math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches) * self.epochs
+        if steps != module.total_steps:
+            raise ValueError(f"the schedule was made for {module.total_steps} steps, but the data give {steps}")
+        self._seed(trainer.global_rank)
+        memory.start(module.device)
+        self.started = time.monotonic()
+        if self.show_progress and trainer.is_global_zero:
+            from ..progress import Progress
+
+            self.bar = Progress("training", total=steps, unit="step")
+            self.bar.__enter__()
+        self._resume()
+
+    def _seed(self, rank: int) -> None:
+        own = int(np.random.SeedSequence([self.seed, rank]).generate_state(1)[0])
+        random.seed(own)
+        np.random.seed(own)
+        torch.manual_seed(own)
+
+    def _resume(self) -> None:
+        self._cpu, self._wall = time.process_time(), time.perf_counter()
+
+    def _pause(self) -> None:
+        self.cpu_seconds += time.process_time() - self._cpu
+        self.wall_seconds += time.perf_counter() - self._wall
+
+    def on_train_batch_start(self, trainer: lightning.Trainer, module: Classifier, batch: Any, batch_idx: int) -> None:
+        if trainer.world_size > 1 and self.samples == 0:
+            ids = trainer.strategy.all_gather(batch[2]).flatten()
+            if ids.unique().numel() < ids.numel():
+                raise ValueError("the ranks were given the same training images: the data module must shard its batches over the ranks")
+
+    def on_train_batch_end(self, trainer: lightning.Trainer, module: Classifier, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self.samples += len(batch[1])
+        if self.bar is not None and trainer.global_step > self.shown_steps:
+            self._show(trainer.global_step, outputs["loss"] * trainer.accumulate_grad_batches)
+        if self.time_limit is not None:
+            is_over = time.monotonic() - self.started > self.time_limit
+            if trainer.world_size > 1:
+                is_over = trainer.strategy.reduce_boolean_decision(is_over, all=False)
+            if is_over:
+                raise TimeLimitError(
+                    f"training exceeded the time limit of {self.time_limit / 60:g} minutes after {trainer.global_step} steps"
+                )
+
+    def _show(self, steps: int, loss: Tensor) -> None:
+        is_look_free = loss.device.type == "cpu" or steps % 50 == 0  # reading a loss makes an accelerator wait
+        self.bar.advance(steps - self.shown_steps, **({"loss": float(loss)} if is_look_free else {}))
+        self.shown_steps = steps
+
+    def on_validation_start(self, trainer: lightning.Trainer, module: Classifier) -> None:
+        self._pause()
+
+    def on_validation_end(self, trainer: lightning.Trainer, module: Classifier) -> None:
+        value = module.validation_top1
+        if not self.curve or value > max(self.curve):
+            self.best_weights = {name: tensor.detach().to("cpu", copy=True) for name, tensor in module.net.state_dict().items()}
+        self.curve.append(value)
+        self._resume()
+
+    def on_train_end(self, trainer: lightning.Trainer, module: Classifier) -> None:
+        self._pause()
+        self.peak = memory.peak(module.device)
+        self.total_samples = int(trainer.strategy.reduce(torch.tensor(self.samples, device=module.device), reduce_op="sum"))
+        self._close()
+
+    def on_exception(self, trainer: lightning.Trainer, module: Classifier, exception: BaseException) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        if self.bar is not None:
+            self.bar.__exit__(None, None, None)
+            self.bar = None
+
+    def result(self, trainer: lightning.Trainer) -> FitResult:
+        assert len(self.curve) == self.epochs, f"{len(self.curve)} validations in {self.epochs} epochs"
+        best = max(self.curve)
+        return FitResult(
+            selected_epoch=self.curve.index(best) + 1,
+            selected_value=best,
+            validation_top1=self.curve,
+            steps=trainer.global_step,
+            samples=self.total_samples,
+            train_cpu_seconds=self.cpu_seconds,
+            train_wall_seconds=self.wall_seconds,
+            peak_memory_bytes=self.peak.num_bytes,
+            peak_memory_method=self.peak.method,
+        )
+
+
+@contextmanager
+def _determinism() -> Iterator[None]:
+    """Lightning turns torch's deterministic algorithms on for the whole process: here only for the training. Without the default
+    filling of fresh memory, a debugging aid that costs time."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    fill = torch.utils.deterministic.fill_uninitialized_memory
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        torch.utils.deterministic.fill_uninitialized_memory = fill
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Lightning's hints on things that are chosen here on purpose (devices, workers, loggers) are no use to our user; its errors are."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"lightning\..*")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
