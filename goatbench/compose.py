@@ -59,7 +59,8 @@ class Composer:
     def compose(self, overrides: list[str]) -> Composed:
         parsed = [_parse(line) for line in overrides]
         choices = self._choices(parsed)
-        spec = self._spec(choices, [line for line, one in zip(overrides, parsed, strict=True) if one.key_or_group != "scale"])
+        given = zip(overrides, parsed, strict=True)
+        spec = self._spec(choices, [_settable(line, one) for line, one in given if one.key_or_group != "scale"])
         named = choices["task"], choices["attention"], spec.scale
         if named not in self._plain:
             plain = [f"task={named[0]}", f"attention={named[1]}"]
@@ -180,6 +181,12 @@ def _parse(line: str, sweep: bool = False) -> Override:
     return override
 
 
+def _settable(line: str, override: Override) -> str:
+    """Keys that the models know but the chosen file leaves at their default are set as plainly as the others ('++' to Hydra)."""
+    plain = override.type is not None and override.type.name == "CHANGE"
+    return f"++{line}" if plain and override.key_or_group in SINGLE_KEYS else line
+
+
 def known_keys(model: type[BaseModel] = RunSpec, prefix: str = "") -> list[str]:
     """Every dotted key that a run has, from the pydantic models."""
     keys = []
@@ -190,12 +197,18 @@ def known_keys(model: type[BaseModel] = RunSpec, prefix: str = "") -> list[str]:
     return [key for key in keys if key != "domain"]
 
 
+SINGLE_KEYS = frozenset(known_keys()) - frozenset(GROUPS)
+
+
 def _unknown_key(key: str) -> str:
     """One line about a key that does not exist, with the nearest one: by its last part first ('epochs' -> training.epochs)."""
     keys = known_keys()
     parent, _, last = key.rpartition(".")
     if parent in keys:
-        return unknown(f"key {parent}.", last, [known[len(parent) + 1 :] for known in keys if known.rpartition(".")[0] == parent])
+        children = [known.rpartition(".")[2] for known in keys if known.rpartition(".")[0] == parent]
+        guess = nearest(last, children)
+        hint = f"; did you mean '{parent}.{guess}'?" if guess else ";"
+        return f"unknown key '{key}'{hint} {parent} has: {', '.join(children)}"
     if key == "domain":
         return "domain belongs to the task and cannot be set; choose with task=NAME"
     by_last = {known.rpartition(".")[2]: known for known in keys}
@@ -243,7 +256,7 @@ def _explain(error: ValidationError) -> str:
 
 def _is_union_tag(part: int | str) -> bool:
     """pydantic puts the member of a union into the location: 'float', "literal['tuned']"."""
-    return isinstance(part, str) and (part in ("float", "int", "str") or part.startswith("literal["))
+    return isinstance(part, str) and (part == "constrained-float" or part.startswith("literal["))
 
 
 def _differences(plain: dict[str, Any], this: dict[str, Any]) -> dict[str, Any]:
