@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from statistics import NormalDist
 
 
@@ -99,7 +99,7 @@ def t_two_sided(t: float, degrees: int) -> float:
     return _beta_regularised(degrees / (degrees + t * t), degrees / 2, 0.5)
 
 
-@lru_cache(maxsize=None)
+@cache
 def t_quantile(p: float, degrees: int) -> float:
     """The t with P(T <= t) = p, for 0 < p < 1."""
     if not 0 < p < 1 or degrees < 1:

@@ -1,0 +1,148 @@
+"""Files that are whole or absent: exclusive atomic creation, and strict reading of records that somebody else wrote."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from ..errors import UsageError
+from .record import RunRecord
+
+MAX_RECORD_BYTES = 8 * 2**20
+_NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+
+
+def record_bytes(record: RunRecord) -> bytes:
+    """Strict JSON (no NaN), keys sorted, so that two writers of one record write the same bytes."""
+    try:
+        text = json.dumps(record.model_dump(mode="json"), indent=1, sort_keys=True, allow_nan=False, ensure_ascii=True)
+    except ValueError as error:  # config is free-form: a NaN in it passes the model
+        raise UsageError(f"record {record.run_id} is not strict JSON: {error}; store null and a reason instead") from None
+    return text.encode() + b"\n"
+
+
+def create_exclusive(path: Path, content: bytes) -> None:
+    """Create `path` with this content, durably, or leave nothing: never overwrites, never half-written.
+
+    FileExistsError if the path exists; UsageError in one line if the disk is full or the folder is not writable.
+    """
+    _through_temporary(path, content, _link)
+
+
+def replace_atomic(path: Path, content: bytes) -> None:
+    """Like `create_exclusive`, but takes the place of what is there."""
+    _through_temporary(path, content, os.replace)
+
+
+def _through_temporary(path: Path, content: bytes, move) -> None:
+    temporary = None
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        move(temporary, path)
+        _sync_folder(path.parent)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        reason = error.strerror or error
+        raise UsageError(f"cannot write {path}: {reason}; nothing was left there: make room or choose another folder") from None
+    finally:
+        if temporary is not None and os.path.lexists(temporary):
+            os.unlink(temporary)
+
+
+def _link(temporary: str, path: Path) -> None:
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))  # a file system without hard links: claim, then move over
+        os.replace(temporary, path)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot sync a folder
+            raise
+    finally:
+        os.close(handle)
+
+
+def read_bounded(path: Path, limit: int = MAX_RECORD_BYTES) -> bytes:
+    """Content of a regular file of at most `limit` bytes; no symbolic link, pipe or device. UsageError otherwise."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        reason = "is a symbolic link, which is not followed" if error.errno == errno.ELOOP else error.strerror
+        raise UsageError(f"cannot read {path}: {reason}") from None
+    with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise UsageError(f"cannot read {path}: not a regular file")
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise UsageError(f"cannot read {path}: larger than {limit} bytes")
+    return content
+
+
+def read_record(path: Path | str) -> RunRecord:
+    """The validated record of a file. UsageError in one line that names the file and the field."""
+    path = Path(path)
+    return parse_record(read_bounded(path), str(path))
+
+
+def parse_record(content: bytes, name: str) -> RunRecord:
+    """The validated record in these bytes; `name` stands in the error."""
+    try:
+        _strict_json(content)
+        return RunRecord.model_validate_json(content, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = ".".join(str(part) for part in first["loc"]) or "the record"
+        more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        raise UsageError(one_line(f"{name} is not a record: {field}: {first['msg']}{more}")) from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(one_line(f"{name} is not strict JSON: {error}")) from None
+
+
+def one_line(text: str, limit: int = 300) -> str:
+    """Printable characters only (a stranger's text must not drive the terminal), one line, cut at `limit`."""
+    clean = "".join(character if character.isprintable() else " " for character in text)
+    return clean if len(clean) <= limit else clean[: limit - 1] + "…"
+
+
+def _strict_json(content: bytes) -> None:
+    """Refuse what Python's reader lets pass: NaN, infinities, numbers that overflow to one, doubled keys."""
+    json.loads(content, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique)
+
+
+def _refuse_constant(text: str) -> None:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError(f"{text} overflows")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> None:
+    if len({key for key, _ in pairs}) != len(pairs):
+        raise ValueError(f"a key stands twice in the object with the keys {[key for key, _ in pairs][:8]}")

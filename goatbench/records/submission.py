@@ -1,0 +1,119 @@
+"""From a run to the published results: validate, refuse what a stranger could not trust, place once."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import UsageError
+from .files import create_exclusive, one_line, parse_record, read_bounded
+from .layout import RECORD, placed_at
+from .record import RUN_ID_PATTERN, RunRecord
+
+# an absolute path of two or more parts, or a drive letter, at the start of a string or after white space or an opening sign
+_ABSOLUTE_PATH = re.compile(r"(?:^|[\s'\"=(\[,:])((?:/[\w.@+~-]+){2,}|~/[\w.-]+|[A-Za-z]:\\[\w.-]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """path: where the record lies now; already: an identical one lay there before."""
+
+    path: Path
+    record: RunRecord
+    already: bool
+
+
+def submit(
+    runs: Sequence[str | Path], results_root: Path | str, runs_dir: Path | str = "runs", *, allow_dirty: bool = False
+) -> list[Placed]:
+    """Place the records of these runs (folders, run ids within runs_dir, or record files) under the results folder.
+
+    All are checked before the first is placed. Failed runs are placed like others: they are rows with a reason. UsageError in
+    one line: not a record, uncommitted changes in the code, absolute paths inside, another record with that run id, an unsafe place.
+    """
+    if not runs:
+        raise UsageError("nothing to submit: name a run id, a run folder or a record file")
+    root = Path(results_root).resolve()
+    if not root.is_dir() or not os.access(root, os.W_OK):
+        raise UsageError(f"the results folder {root} is not a writable folder: choose one with --results-dir DIR")
+    checked: dict[Path, tuple[RunRecord, bytes]] = {}
+    for run in runs:
+        source = _record_file(run, Path(runs_dir))
+        content = read_bounded(source)
+        record = parse_record(content, str(source))
+        _check_trust(record, source, allow_dirty)
+        target = root / placed_at(record)
+        _check_place(target, root)
+        if checked.setdefault(target, (record, content))[1] != content or (target.exists() and read_bounded(target) != content):
+            raise UsageError(f"another record with the run id {record.run_id} is there already: {target} is never overwritten")
+        checked[target] = (record, content)
+    return [_place(target, root, record, content) for target, (record, content) in checked.items()]
+
+
+def _record_file(run: str | Path, runs_dir: Path) -> Path:
+    if re.fullmatch(RUN_ID_PATTERN, str(run)) and not Path(run).exists():
+        path = runs_dir / run / RECORD
+        if not path.exists():
+            raise UsageError(f"no finished run {run} in {runs_dir}: name its folder, or the right --runs-dir")
+        return path
+    path = Path(run)
+    if path.is_dir():
+        if not (path / RECORD).exists():
+            raise UsageError(one_line(f"{path} holds no {RECORD}: the run is not finished, or this is not a run folder"))
+        return path / RECORD
+    if not os.path.lexists(path):
+        raise UsageError(one_line(f"{run} is neither a run id in {runs_dir} nor a run folder nor a record file"))
+    return path
+
+
+def _check_trust(record: RunRecord, source: Path, allow_dirty: bool) -> None:
+    if record.code.dirty and not allow_dirty:
+        raise UsageError(
+            f"run {record.run_id} was made with uncommitted changes in the code, so nobody can make it again: "
+            "commit and run again, or submit with --allow-dirty"
+        )
+    for field, text in _strings(record.model_dump(mode="json")):
+        if match := _ABSOLUTE_PATH.search(text):
+            raise UsageError(
+                one_line(f"{source} names an absolute path in {field}: {match.group(1)!r}; published records hold none: use a relative one")
+            )
+
+
+def _strings(value, field: str = "record"):
+    if isinstance(value, str):
+        yield field, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield f"{field} (a key)", key
+            yield from _strings(item, f"{field}.{key}")
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _strings(item, f"{field}.{index}")
+
+
+def _check_place(target: Path, root: Path) -> None:
+    """The target stays inside root and no part of the way is a symbolic link or a file."""
+    step = root
+    for part in target.relative_to(root).parts:
+        step = step / part
+        if step.is_symlink():
+            raise UsageError(f"{step} is a symbolic link: results are placed in real folders only")
+    if not target.parent.resolve().is_relative_to(root):
+        raise UsageError(f"{target} lies outside the results folder {root}")
+
+
+def _place(target: Path, root: Path, record: RunRecord, content: bytes) -> Placed:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _check_place(target, root)
+        create_exclusive(target, content)
+        return Placed(target, record, already=False)
+    except FileExistsError as error:
+        if target.is_file() and read_bounded(target) == content:
+            return Placed(target, record, already=True)
+        raise UsageError(f"cannot place {target}: {error.filename or target} is in the way") from None
+    except OSError as error:
+        raise UsageError(f"cannot place {target}: {error.strerror}") from None
