@@ -22,9 +22,9 @@ from pathlib import Path
 
 import numpy as np
 
+from ..fashion_mnist import CLASS_NAMES
 from ..idx import find_idx, read_idx
 
-CLASS_NAMES = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
 PER_CLASS = {"train": 1200, "validation": 200, "test": 400}
 
 
@@ -55,7 +55,8 @@ def build(root: Path, target: Path) -> dict:
     origin = {"train": train, "validation": train, "test": test}
     parts = [np.concatenate([origin[split][kind][indices[split]] for split in indices]) for kind in (0, 1)]
     raw = parts[0].tobytes() + parts[1].tobytes() + np.concatenate(list(indices.values())).astype("<u2").tobytes()
-    filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]  # byte data: no alignment to exploit
+    # pb = 0: bytes have no alignment to exploit
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
     packed = lzma.compress(raw, format=lzma.FORMAT_XZ, filters=filters)
     target.write_bytes(packed)
     return {
@@ -74,7 +75,7 @@ def build(root: Path, target: Path) -> dict:
             }
             for split, chosen in indices.items()
         },
-        "recipe": "originals ordered by sha256('<train|test>:<index>'), repeated images passed over, first n of each class, classes in turn",
+        "recipe": "originals ordered by sha256('<train|test>:<index>'), repeated images passed over, first n of each class in turn",
         "source": "Fashion-MNIST (Xiao, Rasul, Vollgraf 2017), https://github.com/zalandoresearch/fashion-mnist",
         "licence": "MIT, Copyright 2017 Zalando SE; see LICENSE.fashion_mnist",
     }

@@ -1,0 +1,160 @@
+"""The image data of a run as a LightningDataModule: training stream and exact evaluation at any resolution."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import lightning
+import torch
+from torch.utils.data import DataLoader
+
+from ..errors import UsageError
+from ..records.record import DataInfo
+from ..spec import ImageDataSpec, ImageEvaluationSpec, VitSpec
+from .datasets import EvaluationImages, PreparedImages, TrainingImages, as_is
+from .order import ShardSampler, TrainSampler
+from .sources import combine, load_source, subset
+from .split import SPLITS, Split
+from .transforms import EvaluationTransform, Normalise, TrainingTransform
+
+
+class ImageData(lightning.LightningDataModule):
+    """Loaders yield tuples (images float32 [B, C, h, w], labels int64 [B], ids int64 [B]).
+
+    batch_size is global. rank and world_size are the trainer's once one is attached. With Lightning's distributed strategies
+    set Trainer(use_distributed_sampler=False): the samplers here shard by themselves, and without padding.
+    start_method: how worker processes start ('fork', 'spawn', None: the platform's default).
+    UsageError for whatever is wrong with names, folders, files, or classes that do not fit the model.
+    """
+
+    def __init__(
+        self,
+        data: ImageDataSpec,
+        model: VitSpec,
+        evaluation: ImageEvaluationSpec,
+        *,
+        seed: int,
+        batch_size: int,
+        num_workers: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+        start_method: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.data, self.model, self.evaluation = data, model, evaluation
+        self.seed, self.batch_size, self.num_workers, self.start_method = seed, batch_size, num_workers, start_method
+        self._rank, self._world_size = rank, world_size
+        self.source = load_source(data)
+        if (found := len(self.source.class_names)) != model.num_classes:
+            raise UsageError(f"model.num_classes={model.num_classes}, but {data.name} has {found} classes; set model.num_classes={found}")
+        if model.in_chans not in (1, 3):
+            raise UsageError(f"model.in_chans={model.in_chans}: images are given as 1 (grey) or 3 (RGB) channels")
+        self._splits: dict[str, Split] = {}
+        self._evaluation_sets: dict[tuple[str, int, int], EvaluationImages] = {}
+
+    # What the data are
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """As sources.fingerprint_of."""
+        return combine(self.source.fingerprint, self.data)
+
+    @property
+    def skipped(self) -> int:
+        """Unreadable training images that were left out so far, each counted once (by this process and its workers)."""
+        return int(self._training_set.unreadable.sum()) if "_training_set" in self.__dict__ else 0
+
+    @property
+    def info(self) -> DataInfo:
+        counts = {name: self.split_size(name) for name in SPLITS}
+        return DataInfo(name=self.data.name, fingerprint=self.fingerprint, counts=counts, source=self.source.origin, skipped=self.skipped)
+
+    def split(self, name: str) -> Split:
+        if name not in self._splits:
+            self._splits[name] = subset(self.source, self.data, name)
+        return self._splits[name]
+
+    def split_size(self, name: str) -> int:
+        return len(self.split(name))
+
+    @property
+    def normalise(self) -> Normalise:
+        """The source's statistics, repeated for grey images in three channels, averaged for colour images in one."""
+        mean, std, channels = self.source.mean, self.source.std, self.model.in_chans
+        if len(mean) == channels:
+            return Normalise(mean, std)
+        return Normalise((sum(mean) / len(mean),) * channels, (sum(std) / len(std),) * channels)
+
+    # Training
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return self.split_size("train") // self.batch_size
+
+    @cached_property
+    def _training_set(self) -> TrainingImages:
+        size = self.model.image_size
+        transform = TrainingTransform(size, size, self.evaluation.interpolation, self.data.augmentation)
+        flags = torch.zeros(self.split_size("train"), dtype=torch.uint8).share_memory_()
+        return TrainingImages(self.split("train"), transform, self.normalise, self.seed, self.data.max_unreadable, flags)
+
+    def train_loader(self, epoch: int, start_step: int = 0) -> DataLoader:
+        """The batches of an epoch from `start_step` on: a function of (seed, epoch) alone."""
+        rank, world_size = self._place()
+        sampler = TrainSampler(self.split_size("train"), self.batch_size, self.seed, rank, world_size)
+        sampler.epoch, sampler.start_step = epoch, start_step
+        return self._loader(self._training_set, sampler, sampler.local_batch_size, self.num_workers, drop_last=True)
+
+    def train_dataloader(self) -> DataLoader:
+        """For Lightning, which calls sampler.set_epoch before each epoch."""
+        return self.train_loader(self.trainer.current_epoch if self.trainer is not None else 0)
+
+    # Evaluation
+
+    def eval_loader(self, split: str, pixels: int | tuple[int, int]) -> DataLoader:
+        """This rank's share of the split at `pixels` (a side, or height and width): over all ranks every image exactly once."""
+        height, width = (pixels, pixels) if isinstance(pixels, int) else pixels
+        key = split, height, width
+        if key not in self._evaluation_sets:
+            images = self.split(split)
+            transform = EvaluationTransform(height, width, self.evaluation.crop_pct, self.evaluation.interpolation)
+            kind = EvaluationImages if images.array is None else PreparedImages
+            self._evaluation_sets[key] = kind(images, transform, self.normalise)
+        dataset = self._evaluation_sets[key]
+        workers = 0 if isinstance(dataset, PreparedImages) else self.num_workers  # nothing is left to do for a worker
+        sampler = ShardSampler(len(dataset), *self._place())
+        return self._loader(dataset, sampler, self.eval_batch_size(height, width), workers, drop_last=False)
+
+    def eval_batch_size(self, height: int, width: int) -> int:
+        """batch_tokens // tokens of an image, at least 1. UsageError if the size is no multiple of the patch."""
+        patch = self.model.patch_size
+        if height % patch or width % patch or min(height, width) <= 0:
+            raise UsageError(f"{height}x{width} px is not a multiple of model.patch_size={patch}")
+        tokens = (height // patch) * (width // patch) + self.model.class_token + self.model.num_reg_tokens
+        return max(1, self.evaluation.batch_tokens // tokens)
+
+    def val_dataloader(self) -> DataLoader:
+        """The validation split at base resolution: what checkpoints are selected on."""
+        return self.eval_loader("validation", self.model.image_size)
+
+    # Both
+
+    def _place(self) -> tuple[int, int]:
+        if self.trainer is not None:
+            return self.trainer.global_rank, self.trainer.world_size
+        return self._rank, self._world_size
+
+    def _loader(self, dataset: Any, sampler: Any, batch_size: int, workers: int, drop_last: bool) -> DataLoader:
+        return DataLoader(
+            dataset,
+            batch_size=batch_size,
+            sampler=sampler,
+            num_workers=workers,
+            collate_fn=as_is,
+            drop_last=drop_last,
+            pin_memory=torch.cuda.is_available(),
+            persistent_workers=workers > 0,
+            multiprocessing_context=self.start_method if workers else None,
+            generator=torch.Generator(),  # its own: a loader must not move the global stream that dropout draws from
+        )

@@ -1,0 +1,79 @@
+"""Which samples come when: a function of (seed, epoch) in training, a shard without padding in evaluation.
+
+Workers, ranks and resuming cannot change the stream: batch b of an epoch is a slice of its permutation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from torch.utils.data import Sampler
+
+from ..errors import UsageError
+from .philox import permutation
+
+
+class Draw(NamedTuple):
+    """A training sample as the dataset is asked for it. The epoch travels along: workers live longer than an epoch."""
+
+    epoch: int
+    index: int
+
+
+class TrainSampler(Sampler[Draw]):
+    """This rank's samples of an epoch in order; rank r takes every world_size-th of each global batch, from the r-th.
+
+    So the samples of a step are the same for every world size. The last incomplete global batch of an epoch is left out.
+    batch_size is global. Give DataLoader batch_size=sampler.local_batch_size, drop_last=True.
+    UsageError if world_size does not divide batch_size, or batch_size exceeds size.
+    """
+
+    def __init__(self, size: int, batch_size: int, seed: int, rank: int = 0, world_size: int = 1) -> None:
+        if batch_size % world_size:
+            raise UsageError(f"training.batch_size={batch_size} is global and must be a multiple of the number of processes, {world_size}")
+        if batch_size > size:
+            raise UsageError(f"training.batch_size={batch_size} exceeds the {size} training images; give at most that")
+        self.size, self.batch_size, self.seed, self.rank, self.world_size = size, batch_size, seed, rank, world_size
+        self.local_batch_size = batch_size // world_size
+        self.steps_per_epoch = size // batch_size
+        self.epoch, self.start_step = 0, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Lightning calls this before each epoch. A new epoch starts at its first step."""
+        if epoch != self.epoch:
+            self.epoch, self.start_step = epoch, 0
+
+    def __len__(self) -> int:
+        return (self.steps_per_epoch - self.start_step) * self.local_batch_size
+
+    def __iter__(self) -> Iterator[Draw]:
+        order = permutation(self.seed, self.epoch, self.size).tolist()
+        for step in range(self.start_step, self.steps_per_epoch):
+            batch = order[step * self.batch_size : (step + 1) * self.batch_size]
+            yield from (Draw(self.epoch, index) for index in batch[self.rank :: self.world_size])
+
+    def state_dict(self) -> dict[str, int]:
+        """Where the next iteration starts, and what must agree for that to mean the same samples."""
+        names = ("epoch", "start_step", "seed", "size", "batch_size")
+        return {name: getattr(self, name) for name in names}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Continue there, on any number of ranks. UsageError if seed, size or batch_size differ."""
+        for name in ("seed", "size", "batch_size"):
+            if state[name] != getattr(self, name):
+                raise UsageError(f"cannot resume the sample order: {name} was {state[name]} and is {getattr(self, name)}")
+        self.epoch, self.start_step = state["epoch"], state["start_step"]
+
+
+class ShardSampler(Sampler[int]):
+    """rank, rank + world_size, ... below size: over all ranks every index exactly once, nothing padded."""
+
+    def __init__(self, size: int, rank: int = 0, world_size: int = 1) -> None:
+        self._indices = range(rank, size, world_size)
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._indices)

@@ -1,0 +1,127 @@
+"""Local parquet shards in the layout of the Hugging Face hub: columns `image` (struct of bytes and path) and `label`.
+
+Reading one image decodes its row group (about 100 images), and the last row group is kept: evaluation, which reads in order,
+is fast; shuffled training is not. For training at full scale write the images to a folder once (image_folder).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from ..errors import UsageError
+from .decode import UnreadableImageError, decode
+from .split import IMAGENET_MEAN, IMAGENET_STD, held_out, stable_hash
+
+PREFIXES = {"train": ("train-", "train."), "val": ("validation-", "validation.", "val-", "val.")}
+
+
+def _pyarrow_parquet() -> Any:
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise UsageError("image_parquet needs pyarrow: pip install 'goatbench[parquet]'") from error
+    return pyarrow.parquet
+
+
+class ParquetSplit:
+    """Rows of shards. rows: int64 [n, 3] = shard, row group, row in the group."""
+
+    array = None
+
+    def __init__(self, root: str, shards: tuple[str, ...], rows: np.ndarray, labels: np.ndarray, ids: np.ndarray) -> None:
+        self._root, self._shards, self._rows, self.labels, self.ids = root, shards, rows, labels, ids
+        self._held: tuple[tuple[int, int], list[dict]] | None = None  # the row group read last
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getstate__(self) -> dict:
+        return self.__dict__ | {"_held": None}
+
+    def image(self, index: int) -> Image.Image:
+        shard, group, row = (int(value) for value in self._rows[index])
+        if self._held is None or self._held[0] != (shard, group):
+            table = _pyarrow_parquet().ParquetFile(Path(self._root, self._shards[shard])).read_row_group(group, columns=["image"])
+            self._held = (shard, group), table.column("image").to_pylist()
+        cell = self._held[1][row] or {}
+        where = f"{Path(self._root, self._shards[shard])} row group {group} row {row} ({cell.get('path') or 'no path'})"
+        if not cell.get("bytes"):
+            raise UnreadableImageError(where, "the shard holds no bytes for it")
+        return decode(io.BytesIO(cell["bytes"]), where)
+
+    def take(self, indices: np.ndarray) -> ParquetSplit:
+        return ParquetSplit(self._root, self._shards, self._rows[indices], self.labels[indices], self.ids[indices])
+
+
+class ImageParquetSource:
+    """Shards train-*.parquet and validation-*.parquet (or val-*) in `root` or `root`/data; labels are class indices.
+
+    train, validation, test: as in an image folder, minival chosen by "<shard>:<row>". fingerprint: hash of the shards' names, sizes
+    and labels.
+    """
+
+    name = "image_parquet"
+    mean, std = IMAGENET_MEAN, IMAGENET_STD
+    origin = "real: local parquet shards; validation = fixed 1% of train by shard and row, test = validation shards"
+
+    def __init__(self, root: str | None = None, class_map: str | None = None) -> None:
+        if root is None:
+            raise UsageError("image_parquet needs data.root=FOLDER, with train-*.parquet and validation-*.parquet")
+        if class_map is not None:
+            raise UsageError("image_parquet takes no class_map: its labels are class indices")
+        _pyarrow_parquet()
+        self._root = Path(root, "data") if Path(root, "data").is_dir() else Path(root)
+        names = sorted(path.name for path in self._root.glob("*.parquet"))
+        self._shards = {part: tuple(n for n in names if n.startswith(prefixes)) for part, prefixes in PREFIXES.items()}
+        for part, shards in self._shards.items():
+            if not shards:
+                raise UsageError(f"{self._root}: no {' or '.join(f'{p}*.parquet' for p in PREFIXES[part][::2])}")
+
+    @cached_property
+    def _index(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """part -> rows [n, 3], labels [n]."""
+        parquet, index = _pyarrow_parquet(), {}
+        for part, shards in self._shards.items():
+            rows, labels = [], []
+            for number, shard in enumerate(shards):
+                file = parquet.ParquetFile(self._root / shard)
+                if missing := {"image", "label"} - set(file.schema_arrow.names):
+                    raise UsageError(f"{self._root / shard}: no column {sorted(missing)[0]}; wanted: image, label")
+                for group in range(file.num_row_groups):
+                    count = file.metadata.row_group(group).num_rows
+                    rows.append(np.stack([np.full(count, number), np.full(count, group), np.arange(count)], 1))
+                labels.append(file.read(columns=["label"]).column("label").to_numpy())
+            index[part] = np.concatenate(rows), np.concatenate(labels).astype(np.int64)
+            if index[part][1].min() < 0:
+                raise UsageError(f"{self._root}: the shards of {part} hold images without a label (negative)")
+        return index
+
+    @cached_property
+    def class_names(self) -> tuple[str, ...]:
+        return tuple(str(k) for k in range(1 + max(int(labels.max()) for _, labels in self._index.values())))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        whole = hashlib.sha256()
+        for part, shards in self._shards.items():
+            for shard in shards:
+                whole.update(f"{part}\0{shard}\0{(self._root / shard).stat().st_size}\n".encode())
+            whole.update(self._index[part][1])
+        return whole.hexdigest()
+
+    def split(self, name: str) -> ParquetSplit:
+        part = "val" if name == "test" else "train"
+        (rows, labels), shards = self._index[part], self._shards[part]
+        names = [f"{shards[shard]}:{group}:{row}" for shard, group, row in rows.tolist()]
+        keep = np.array([i for i, n in enumerate(names) if part == "val" or held_out(n) == (name == "validation")], np.int64)
+        if not len(keep):
+            raise UsageError(f"{self._root}: no image for the split {name}" + (" (1% of train)" if name == "validation" else ""))
+        ids = np.array([stable_hash(f"{part}/{names[i]}") for i in keep], np.int64)
+        return ParquetSplit(str(self._root), shards, rows[keep], labels[keep], ids)
