@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from .config_tree import GROUPS, ConfigTree
 from .errors import UsageError
-from .registry import broken_plugins, load_plugins, nearest, unknown
+from .registry import attentions, broken_plugins, load_plugins, nearest, tasks, unknown
 from .spec import DOMAIN_AXES, RunSpec
 
 if TYPE_CHECKING:
@@ -106,6 +106,12 @@ class Composer:
                 except UsageError as error:
                     raise UsageError(f"{error}{broken_plugins()}") from None
                 chosen[key] = value
+        for registry in (tasks, attentions):
+            if chosen[registry.kind] not in registry:
+                raise UsageError(
+                    f"{registry.kind}={chosen[registry.kind]} has values (from {self.tree.provider(registry.kind, chosen[registry.kind])}) "
+                    f"but no code: register it through the entry-point group goatbench.plugins{broken_plugins()}"
+                )
         return chosen
 
     def _spec(self, choices: dict[str, str], overrides: list[str]) -> RunSpec:

@@ -49,6 +49,9 @@ class Registry:
         """In the order of registration: ours first."""
         return list(self._entries)
 
+    def target(self, name: str) -> str:
+        return self._entries[name][0]
+
     def provider(self, name: str) -> str:
         return self._entries[name][1]
 

@@ -1,0 +1,56 @@
+"""What `leaderboard` prints: the boards of a task, from published results and own runs. No torch."""
+
+from __future__ import annotations
+
+import sys
+
+from .errors import UsageError
+from .registry import broken_plugins, load_plugins, tasks, unknown
+
+
+def print_boards(names: list[str], scale: str | None, metric: str | None, runs_dir: str, results_dir: str | None, markdown: bool) -> None:
+    """Every board of each task; only those of one scale if given. UsageError for an unknown task or metric, or if nothing is there."""
+    from .records.board import markdown as to_markdown
+    from .records.board import print_board
+    from .records.leaderboard import build_boards
+    from .records.store import interrupted, iter_records, results_root
+
+    load_plugins()
+    for name in (wanted := [task_name(name) for name in names]):
+        if name not in tasks:
+            raise UsageError(unknown("task", name, tasks.names()) + broken_plugins())
+    warnings: list[str] = []
+    submitted = list(iter_records(results_dir or results_root(), warnings))
+    local = list(iter_records(runs_dir, warnings))
+    if scale is not None:
+        submitted, local = ([record for record in records if record.scale == scale] for records in (submitted, local))
+    for name in wanted:
+        boards = build_boards(tasks.get(name).card, submitted, local, metric)
+        if not boards:
+            at = f" at scale {scale}" if scale else ""
+            raise UsageError(f"no results of {name}{at} yet; make one with: goatbench run task={name}{f' scale={scale}' if scale else ''}")
+        for board in boards:
+            if markdown:
+                print(to_markdown(board))
+            else:
+                print_board(board, _console())
+                print()
+    for marker in interrupted(runs_dir, warnings):
+        if marker.task in wanted:
+            print(f"interrupted: {marker.run_id} ({marker.task}, {marker.attention}, seed {marker.seed})", file=sys.stderr)
+    for warning in warnings:
+        print(f"goatbench: skipped: {warning}", file=sys.stderr)
+
+
+def task_name(text: str) -> str:
+    """'task=NAME' or 'NAME' -> NAME."""
+    key, equals, value = text.partition("=")
+    if equals and key != "task":
+        raise UsageError(f"'{text}': a leaderboard is asked for with task=NAME")
+    return value if equals else text
+
+
+def _console():
+    from rich.console import Console
+
+    return Console() if sys.stdout.isatty() else Console(width=160, color_system=None)

@@ -1,0 +1,217 @@
+"""The command line: verbs, one line an error, exit codes 0 ok, 1 a run failed, 2 usage, 3 broken installation, 130 interrupted.
+
+Nothing heavy is imported up here: `goatbench --help` and `goatbench list` answer at once, without torch and Hydra.
+"""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from .completion import complete_name, complete_override, complete_task
+from .errors import UsageError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    help="A fair referee for attention mechanisms: one command runs one task with one attention and writes one record.",
+)
+bench = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Speed and memory of single parts.")
+app.add_typer(bench, name="bench")
+
+ConfigDir = Annotated[str | None, typer.Option(metavar="DIR", help="A folder with YAML of your own, with the groups of configs/.")]
+RunsDir = Annotated[str, typer.Option(metavar="DIR", help="Where runs lie.")]
+ResultsDir = Annotated[str | None, typer.Option(metavar="DIR", help="Published results; default: those of this installation.")]
+
+
+class Cfg(StrEnum):
+    JOB = "job"
+
+
+class Section(StrEnum):
+    TASKS = "tasks"
+    ATTENTIONS = "attentions"
+    MODELS = "models"
+    SCALES = "scales"
+    DATA = "data"
+    EVALUATIONS = "evaluations"
+    TRAINERS = "trainers"
+
+
+class Format(StrEnum):
+    TERMINAL = "terminal"
+    MD = "md"
+
+
+@app.command()
+def run(
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="What to run.", autocompletion=complete_override)
+    ] = None,
+    multirun: Annotated[
+        bool, typer.Option("-m", "--multirun", help="A sweep: every combination of a,b and range(0,3), one process each.")
+    ] = False,
+    jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, help="Jobs of a sweep at a time.")] = 1,
+    cfg: Annotated[Cfg | None, typer.Option(help="Print the resolved configuration as YAML and stop.")] = None,
+    config_dir: ConfigDir = None,
+    run_id: Annotated[str | None, typer.Option(hidden=True)] = None,
+    sweep_id: Annotated[str | None, typer.Option(hidden=True)] = None,
+) -> None:
+    """Run a task with an attention; -m runs a sweep, and skips jobs that are finished in this runs_dir.
+
+    Example: goatbench run task=vit_res512 attention=goat scale=smoke seed=0
+
+    Sweep: goatbench run -m -j 2 task=vit_res512 attention=goat,nope scale=smoke seed=0,1
+    """
+    overrides = overrides or []
+    if jobs > 1 and not multirun:
+        raise UsageError(f"-j {jobs} needs -m: a single run is one process")
+    if multirun and (run_id or cfg):
+        raise UsageError("-m goes with neither --cfg nor --run-id")
+    if multirun:
+        from .launch import launch
+
+        raise typer.Exit(launch(overrides, jobs=jobs, config_dir=config_dir))
+    from .compose import compose
+
+    composed = compose(overrides, config_dir)
+    if cfg is not None:
+        import yaml
+
+        print(yaml.safe_dump(composed.spec.model_dump(mode="json"), sort_keys=False, default_flow_style=None), end="")
+        return
+    _terminate_like_ctrl_c()
+    from .execute import execute
+
+    record = execute(composed, run_id, sweep_id)
+    if record.error is not None:
+        print(f"goatbench: {record.status}: {_one_line(record.error.message)}", file=sys.stderr)
+        raise typer.Exit(130 if record.status == "interrupted" else 1)
+
+
+@app.command("list")
+def list_(
+    section: Annotated[Section | None, typer.Argument(help="What to list; default: everything.")] = None, config_dir: ConfigDir = None
+) -> None:
+    """Names that a run can choose from, with one line each.
+
+    Example: goatbench list attentions
+    """
+    from .listing import SECTIONS, list_lines
+
+    print("\n".join(list_lines([section.value] if section else SECTIONS, config_dir)))
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="A name that list prints.", autocompletion=complete_name)], config_dir: ConfigDir = None
+) -> None:
+    """Everything about one name: a task's card, an attention's values and source, a scale's recipe.
+
+    Example: goatbench show vit_res512
+    """
+    from .listing import show_lines
+
+    print("\n".join(show_lines(name, config_dir)))
+
+
+@app.command()
+def leaderboard(
+    names: Annotated[list[str], typer.Argument(metavar="TASK", help="vit_resolution, or task=vit_resolution.", autocompletion=complete_task)],
+    scale: Annotated[str | None, typer.Option(metavar="NAME", help="Only this scale.")] = None,
+    metric: Annotated[str | None, typer.Option(metavar="NAME", help="Another metric of the task than its primary one.")] = None,
+    runs_dir: RunsDir = "runs",
+    results_dir: ResultsDir = None,
+    format_: Annotated[Format, typer.Option("--format", help="terminal or md (Markdown).")] = Format.TERMINAL,
+) -> None:
+    """Published and own results of a task, best first; own, not yet submitted runs are marked.
+
+    Example: goatbench leaderboard task=vit_resolution
+    """
+    from .boards import print_boards
+
+    print_boards(names, scale, metric, runs_dir, results_dir, markdown=format_ is Format.MD)
+
+
+@app.command()
+def submit(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run ids, run folders or record files.")],
+    runs_dir: RunsDir = "runs",
+    results_dir: ResultsDir = None,
+    allow_dirty: Annotated[bool, typer.Option("--allow-dirty", help="Also runs of code with uncommitted changes.")] = False,
+) -> None:
+    """Check the records of finished runs and place them under the published results.
+
+    Example: goatbench submit runs/20260131t120000-0123abcd-45ef67
+    """
+    from .records.store import results_root
+    from .records.store import submit as place
+
+    for placed in place(runs, results_dir or results_root(), runs_dir, allow_dirty=allow_dirty):
+        print(f"{placed.path}{' (was there already)' if placed.already else ''}")
+
+
+@app.command()
+def doctor(runs_dir: RunsDir = "runs") -> None:
+    """Check this installation: versions, backends that really work, data, write access, plug-ins.
+
+    Example: goatbench doctor
+    """
+    from .doctor import diagnose, report
+
+    findings = diagnose(runs_dir)
+    print(report(findings))
+    if any(finding.level == "broken" for finding in findings):
+        raise typer.Exit(3)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Entry point: every error that a user can cause is one line on stderr."""
+    click_error = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+    try:
+        code = app(args=argv, prog_name="goatbench", standalone_mode=False)
+    except UsageError as error:
+        code = _complain(str(error), 2)
+    except click_error as error:
+        code = _usage_error(error)
+    except (KeyboardInterrupt, typer.Abort):
+        code = 130
+    except BrokenPipeError:  # `goatbench list | head`
+        sys.stderr.close()
+        code = 0
+    if code == 130:
+        print("goatbench: interrupted", file=sys.stderr)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _usage_error(error: Exception) -> int:
+    """One line for what typer found; bare `goatbench` has printed its help already."""
+    message = error.format_message()
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "goatbench"
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(message)
+        return 0
+    return _complain(f"{message} ({path} --help shows an example)", 2)
+
+
+def _complain(message: str, code: int) -> int:
+    print(f"goatbench: {_one_line(message)}", file=sys.stderr)
+    return code
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _terminate_like_ctrl_c() -> None:
+    """SIGTERM ends a run the way Ctrl-C does: with a record that says so."""
+    import signal
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell job inherits 'ignore'

@@ -1,0 +1,137 @@
+"""What `list` and `show` print: names, one line each, and the whole story of one name. No torch, no Hydra."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Iterable
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+from .config_tree import ConfigTree
+from .errors import UsageError
+from .registry import attentions, broken_plugins, load_plugins, nearest, tasks
+
+SECTIONS = {
+    "tasks": "task",
+    "attentions": "attention",
+    "models": "model",
+    "scales": "scale",
+    "data": "data",
+    "evaluations": "evaluation",
+    "trainers": "trainer",
+}
+
+
+def list_lines(sections: Iterable[str], config_dir: str | None = None) -> list[str]:
+    """The names of these sections, each with one line of explanation and its provider if that is not goatbench."""
+    load_plugins()
+    tree = ConfigTree.find(config_dir)
+    lines: list[str] = []
+    for section in sections:
+        group = SECTIONS[section]
+        names = tree.options(group)
+        width = max((len(name) for name in names), default=0)
+        lines += ["", f"{section} ({group}=NAME)"] if lines else [f"{section} ({group}=NAME)"]
+        lines += [f"  {name:{width}}  {_one_line(tree, group, name)}" for name in names]
+    return lines
+
+
+def show_lines(name: str, config_dir: str | None = None) -> list[str]:
+    """Everything there is to say about one task, attention, scale, model, data set, evaluation preset or trainer."""
+    load_plugins()
+    tree = ConfigTree.find(config_dir)
+    group, _, bare = name.rpartition("=")
+    found = [other for other in SECTIONS.values() if bare in tree.options(other) and group in ("", other)]
+    if not found:
+        known = [option for other in SECTIONS.values() for option in tree.options(other)]
+        guess = nearest(bare, known)
+        hint = f"; did you mean '{guess}'?" if guess else ""
+        raise UsageError(f"nothing is called '{name}'{hint} (goatbench list prints all names){broken_plugins()}")
+    if found[0] == "task":
+        return _task_lines(tree, bare)
+    if found[0] == "attention":
+        return _attention_lines(tree, bare)
+    files = [f"{bare}/{domain}" for domain in tree.domains(bare)] if found[0] == "scale" else [bare]
+    lines: list[str] = []
+    for file in files:
+        lines += [f"{found[0]} {file}", *_indent(tree.comment(found[0], file)), *_values(tree.read(found[0], file))]
+    return lines
+
+
+def _one_line(tree: ConfigTree, group: str, name: str) -> str:
+    if group == "scale":
+        domains = tree.domains(name)
+        text, provider = tree.comment(group, f"{name}/{domains[0]}"), tree.provider(group, f"{name}/{domains[0]}")
+        line = f"[{', '.join(domains)}] {_about(text)}"
+    else:
+        provider = tree.provider(group, name)
+        line = _about(tree.comment(group, name))
+        if group == "task" and name in tasks:
+            line = tasks.get(name).card.summary
+        if group == "attention":
+            axes = " ".join(f"{count}D" for count in tree.read(group, name).get("axes", [1, 2]))
+            line = f"[{axes:5}] {line}"
+    return line if provider == "goatbench" else f"{line} (from {provider})"
+
+
+def _about(comment: list[str]) -> str:
+    """The first line of a file's comment that is not the command."""
+    return next((line for line in comment if not line.startswith("goatbench ")), "")
+
+
+def _task_lines(tree: ConfigTree, name: str) -> list[str]:
+    card, comment = tasks.get(name).card, tree.comment("task", name)
+    metric = card.metric(card.primary_metric)
+    conditions = ", ".join(f"{key} {value}" for key, value in card.primary_conditions.items())
+    better = {"higher": "higher is better", "lower": "lower is better"}
+    lines = [f"task {card.name}, version {card.version} ({card.domain})", *_wrap("what", card.summary), *_wrap("protocol", card.protocol)]
+    lines += _wrap("headline", f"{metric.name} at {conditions}, {better[metric.direction]}")
+    for one in card.metrics:
+        chance = "no chance level" if one.chance is None else f"chance {one.chance:g}"
+        shown = ", shown in percent" if one.percent else ""
+        lines += _wrap("metric", f"{one.name}: {one.unit}{shown}, {better[one.direction]}, {chance}")
+    for scale, text in card.expected_time.items():
+        lines += _wrap("time", f"{scale}: {text}")
+    lines += [line for text in comment if text.startswith("Expected") for line in _wrap("expected", text)]
+    return [*lines, *_wrap("source", card.source), *_wrap("run", f"goatbench run task={name}")]
+
+
+def _attention_lines(tree: ConfigTree, name: str) -> list[str]:
+    target = attentions.target(name)
+    values = {key: value for key, value in tree.read("attention", name).items() if key != "name"}
+    return [
+        f"attention {name} (from {tree.provider('attention', name)}, {target})",
+        *_indent(tree.comment("attention", name)),
+        *_values(values),
+        *_indent(_class_docstring(target).splitlines()),
+    ]
+
+
+def _class_docstring(target: str) -> str:
+    """The docstring of "module:Class", read from the source: importing it would import torch."""
+    module, _, name = target.partition(":")
+    top, *rest = module.split(".")
+    found = util.find_spec(top)
+    for place in (found.submodule_search_locations if found else None) or []:
+        for path in (Path(place, *rest).with_suffix(".py"), Path(place, *rest, "__init__.py")):
+            if path.is_file():
+                classes = [node for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.ClassDef)]
+                return next((ast.get_docstring(node) or "" for node in classes if node.name == name), "")
+    return ""
+
+
+def _wrap(label: str, text: str) -> list[str]:
+    return textwrap.wrap(text, width=100, initial_indent=f"  {label:<9} ", subsequent_indent=" " * 12)
+
+
+def _indent(lines: Iterable[str]) -> list[str]:
+    return [f"  {line}".rstrip() for line in lines]
+
+
+def _values(values: dict[str, Any]) -> list[str]:
+    import yaml
+
+    values = {key: value for key, value in values.items() if key != "defaults"}
+    return _indent(yaml.safe_dump(values, sort_keys=False, default_flow_style=None).splitlines())
