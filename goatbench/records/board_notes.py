@@ -1,0 +1,198 @@
+"""The lines below a board: how to read it, what is and is not significant, and everything that was left out or went wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from .board import Row
+from .canonical import canonical_json
+from .files import one_line
+from .grouping import Group, differing_fields
+from .ranking import ALPHA, Comparison
+from .record import Metric, TaskCard
+from .statistics import t_quantile
+
+MAX_LISTED = 20
+
+
+def notes_of(
+    card: TaskCard,
+    metric: Metric,
+    group: Group,
+    groups: list[Group],
+    rows: list[Row],
+    headline: str | None,
+    ranks: dict[str, str],
+    comparisons: list[Comparison],
+) -> list[str]:
+    """In this order: reading, sameness, significance, exclusions, failures."""
+    return [
+        *_split(group, groups),
+        _reading(card, metric, group, headline),
+        *_spread(group, rows),
+        *_significance(metric, group, headline, ranks, comparisons),
+        *_marks(rows),
+        _shared(group),
+        *_same_everywhere(group),
+        *_mixed_sources(group),
+        *_missing(group, metric),
+        *_failed(group),
+        *_superseded(group),
+    ]
+
+
+def _split(group: Group, groups: list[Group]) -> Iterable[str]:
+    if len(groups) > 1:
+        place = next(index for index, other in enumerate(groups, 1) if other is group)
+        names = differing_fields(groups)
+        values = "; ".join(f"{name} = {_plain(group.key.get(name, 'unknown'))}" for name in names)
+        yield f"board {place} of {len(groups)}: runs that differ in {', '.join(names)} are not compared. Here: {values}"
+
+
+def _reading(card: TaskCard, metric: Metric, group: Group, headline: str | None) -> str:
+    unit = "percent" if metric.percent else metric.unit
+    parts = [f"{metric.name} in {unit}, {metric.direction} is better"]
+    if metric.chance is not None:
+        parts.append(f"chance is {metric.chance * (100 if metric.percent else 1):.{metric.digits}f}")
+    counts = sorted({m.n for sample in group.samples for m in sample.cells.values() if m.value is not None})
+    if counts:
+        parts.append(f"n = {' or '.join(f'{n:,}' for n in counts)} examples a cell")
+    if card.column_label and card.column_label != card.column_condition:
+        parts.append(f"columns: {card.column_label} ({card.column_condition})")
+    if headline is not None:
+        parts.append(f"sorted by {headline[:-1]}")
+    return "; ".join(parts)
+
+
+def _spread(group: Group, rows: list[Row]) -> Iterable[str]:
+    seeds = sorted({len(row.finished) for row in group.rows.values() if len(row.finished) > 1})
+    if seeds:
+        widths = ", ".join(f"{t_quantile(0.975, n - 1) / math.sqrt(n):.2f} sd at {n}" for n in seeds)
+        yield f"mean ± standard deviation over seeds; half width of the 95 % t interval of a mean: {widths} seeds"
+    if any(cell.summary is not None and cell.summary.n == 1 for row in rows for cell in row.cells.values()):
+        yield "±?: one seed, its spread is unknown and the row is not ranked on it"
+
+
+def _significance(
+    metric: Metric, group: Group, headline: str | None, ranks: dict[str, str], comparisons: list[Comparison]
+) -> Iterable[str]:
+    if headline is None:
+        return
+    if not ranks:
+        yield "no row has two seeds: nothing can be said about significance, and nothing is ranked"
+        return
+    best = next(iter(ranks))
+    yield (
+        f"rank: rows of one group are not told apart from its first row (paired t test by seed at {headline[:-1]}, Holm-adjusted, "
+        f"{100 * ALPHA:.0f} %); variants and controls are not ranked"
+    )
+    tested = [c for c in comparisons if c.p_adjusted is not None]
+    alike = [c for c in comparisons if not c.is_told_apart and c.difference is not None and c.difference.n > 1]
+    apart = [c for c in comparisons if c.is_told_apart]
+    untested = [c for c in comparisons if c.difference is None or c.difference.n < 2]
+    for text, found in ((f"not distinguishable from {best}, the best plain row", alike), (f"different from {best}", apart)):
+        yield f"{text}: " + (_listed(_difference(metric, c) for c in found) if found else "none")
+    if untested:
+        yield f"not tested against {best} (fewer than two common seeds): {_listed(c.name for c in untested)}"
+    pairs = min((c.difference.n for c in tested if c.difference is not None), default=0)
+    if 0 < pairs < 5:
+        half = t_quantile(0.975, pairs - 1) / math.sqrt(pairs)
+        yield (
+            f"with {pairs} seeds the 95 % interval of a paired difference is {half:.2f} times its sd wide each way: "
+            "'not distinguishable' means too few seeds to tell, not equal"
+        )
+
+
+def _difference(metric: Metric, comparison: Comparison) -> str:
+    assert comparison.difference is not None
+    sign = (1 if metric.direction == "higher" else -1) * (100 if metric.percent else 1)
+    p = "no test, equal in every seed" if comparison.p_adjusted is None else f"p = {comparison.p_adjusted:.2g}"
+    return f"{comparison.name} ({sign * comparison.difference.mean:+.{metric.digits}f}, {p})"
+
+
+def _marks(rows: list[Row]) -> Iterable[str]:
+    if any(row.is_local for row in rows):
+        yield "*: with runs of this machine that are not submitted"
+    if any(row.is_control for row in rows):
+        yield "control: shown for comparison, not ranked and not tested"
+
+
+def _shared(group: Group) -> str:
+    """Scale, data, budget and protocol that all rows share."""
+    sample = next(group.samples, None)
+    parts = []
+    if sample is not None and sample.record.data is not None:
+        data = sample.record.data
+        counts = ", ".join(f"{count:,} {split}" for split, count in sorted(data.counts.items()))
+        parts.append(f"data {data.name} ({data.source}; {counts}; fingerprint {data.fingerprint[:8]})")
+    for kind in ("budget", "protocol", "condition"):
+        values = {name.partition(".")[2]: value for name, value in sorted(group.key.items()) if name.startswith(f"{kind}.")}
+        if values:
+            parts.append(f"{kind} " + ", ".join(f"{name} {_plain(value)}" for name, value in values.items()))
+    return "all rows: " + ("; ".join(parts) if parts else "nothing known, every run failed")
+
+
+def _same_everywhere(group: Group) -> Iterable[str]:
+    """What has no column because it is the same for all rows."""
+    models = [sample.record.model for sample in group.samples if sample.record.model is not None]
+    kernels = {(model.kernel_train, model.kernel_eval) for model in models}
+    sources = {sample.record.training.learning_rate_source.partition(":")[0] for sample in group.samples if sample.record.training}
+    parts = []
+    if len(kernels) == 1:
+        train, evaluation = next(iter(kernels))
+        parts.append(f"kernel {train}" + ("" if train == evaluation else f" in training, {evaluation} in evaluation"))
+    if len(sources) == 1:
+        parts.append(f"learning rate {next(iter(sources))}")
+    if parts:
+        yield "; ".join(parts)
+    sizes = sorted({model.params_total for model in models})
+    if sizes and sizes[-1] > 1.01 * sizes[0]:
+        yield f"parameter counts differ by {100 * (sizes[-1] / sizes[0] - 1):.1f} %: see the column"
+
+
+def _mixed_sources(group: Group) -> Iterable[str]:
+    codes = sorted({sample.record.code.source_hash[:8] for sample in group.samples})
+    if len(codes) > 1:
+        yield f"runs come from {len(codes)} states of the code: {_listed(codes)}"
+    if any(sample.record.code.dirty for sample in group.samples):
+        yield "some runs were made with uncommitted changes in the code"
+    machines = {(sample.record.environment.get("cpu"), sample.record.environment.get("gpu")) for sample in group.samples}
+    if len(machines) > 1:
+        yield f"runs come from {len(machines)} kinds of processor: compare CPU-seconds (CPU-s) within one kind only"
+
+
+def _missing(group: Group, metric: Metric) -> Iterable[str]:
+    """Reasons of the cells without a value: one line for each row and reason."""
+    for name in sorted(group.rows):
+        reasons: dict[str, set[str]] = {}
+        for sample in group.rows[name].finished:
+            for value, measurement in sample.cells.items():
+                if measurement.reason is not None:
+                    reasons.setdefault(measurement.reason, set()).add(f"{value}")
+        for reason, values in sorted(reasons.items()):
+            yield one_line(f"n/a: {name} at {', '.join(sorted(values))}: {reason}")
+
+
+def _failed(group: Group) -> Iterable[str]:
+    for name in sorted(group.rows):
+        for sample in group.rows[name].failed:
+            record = sample.record
+            assert record.error is not None
+            yield one_line(f"failed: {name} seed {record.seed}: {record.status}: {record.error.kind}: {record.error.message}")
+
+
+def _superseded(group: Group) -> Iterable[str]:
+    runs = set().union(*(row.superseded for row in group.rows.values()))
+    if runs:
+        yield f"{len(runs)} run{'s' if len(runs) > 1 else ''} superseded by a newer finished one of the same row and seed"
+
+
+def _listed(names: Iterable[str]) -> str:
+    names = list(names)
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return ", ".join(names[:MAX_LISTED]) + more
+
+
+def _plain(value) -> str:
+    return value if isinstance(value, str) else canonical_json(value)

@@ -1,0 +1,146 @@
+"""Which runs may stand on one board, and which of them count.
+
+A board holds one task version, scale, data fingerprint, protocol, budget and set of further conditions (split, ...). Of several
+runs of one row and seed the newest finished one counts; a failed run counts where no other run of its seed finished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from .canonical import canonical_json
+from .record import Measurement, Metric, RunRecord, Status, TaskCard
+
+Key = dict[str, Any]  # what all runs of a board share, flat: 'version', 'protocol.crop_pct', ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What one run says about one row: measurements by column value, none if the run failed."""
+
+    record: RunRecord
+    is_local: bool
+    cells: dict[Any, Measurement]
+
+    @property
+    def is_finished(self) -> bool:
+        return self.record.status is Status.OK
+
+
+@dataclass(slots=True)
+class RowSamples:
+    """The sample of each seed that counts, and the run ids that it superseded."""
+
+    name: str
+    attention: str
+    is_plain: bool  # no variant of training or evaluation
+    samples: dict[int, Sample] = field(default_factory=dict)
+    superseded: set[str] = field(default_factory=set)
+
+    def add(self, sample: Sample) -> None:
+        rivals = [sample, self.samples.get(sample.record.seed, sample)]
+        winner = max(rivals, key=lambda s: (s.is_finished, s.record.run_id))  # run ids begin with the second of their start
+        self.superseded |= {s.record.run_id for s in rivals} - {winner.record.run_id}
+        self.samples[sample.record.seed] = winner
+
+    @property
+    def finished(self) -> list[Sample]:
+        return [self.samples[seed] for seed in sorted(self.samples) if self.samples[seed].is_finished]
+
+    @property
+    def failed(self) -> list[Sample]:
+        return [self.samples[seed] for seed in sorted(self.samples) if not self.samples[seed].is_finished]
+
+
+@dataclass(slots=True)
+class Group:
+    """The rows of one board by name."""
+
+    key: Key
+    rows: dict[str, RowSamples] = field(default_factory=dict)
+
+    def add(self, name: str, is_plain: bool, sample: Sample) -> None:
+        self.rows.setdefault(name, RowSamples(name, sample.record.row.attention, is_plain)).add(sample)
+
+    @property
+    def samples(self) -> Iterator[Sample]:
+        return (sample for name in sorted(self.rows) for sample in self.rows[name].finished)
+
+
+def group_records(card: TaskCard, metric: Metric, submitted: Iterable[RunRecord], local: Iterable[RunRecord]) -> list[Group]:
+    """The groups of a task: newest task version first, then by scale, then the larger one. A run in both lists is submitted."""
+    runs: dict[str, Sample] = {}
+    for is_local, records in ((False, submitted), (True, local)):
+        for record in records:
+            if record.task.name == card.name:
+                runs.setdefault(record.run_id, Sample(record, is_local, {}))
+    groups: dict[str, Group] = {}
+    for run_id in sorted(runs):
+        if runs[run_id].is_finished:
+            _place_finished(card, metric, runs[run_id], groups)
+    for run_id in sorted(runs):
+        if not runs[run_id].is_finished:
+            _place_failed(card, runs[run_id], groups)
+    return sorted(groups.values(), key=lambda g: (-g.key["version"], g.key["scale"], -len(g.rows), canonical_json(g.key)))
+
+
+def differing_fields(groups: list[Group]) -> list[str]:
+    """The key fields in which these groups are not all equal, sorted."""
+    fields = sorted({name for group in groups for name in group.key})
+    return [name for name in fields if len({canonical_json(group.key.get(name)) for group in groups}) > 1]
+
+
+def _place_finished(card: TaskCard, metric: Metric, run: Sample, groups: dict[str, Group]) -> None:
+    """A row for each value of the card's row conditions, on the board of the remaining conditions."""
+    shown = {card.column_condition, card.column_label, *card.row_conditions}
+    pinned = {name: value for name, value in card.primary_conditions.items() if name not in shown}
+    cells: dict[tuple[Any, Any], dict[Any, Measurement]] = {}
+    for measurement in run.record.measurements:
+        conditions = measurement.conditions
+        if measurement.metric != metric.name or card.column_condition not in conditions:
+            continue
+        if any(conditions.get(name) != value for name, value in pinned.items()):
+            continue
+        further = tuple(sorted((name, value) for name, value in conditions.items() if name not in shown))
+        variant = tuple(
+            (name, conditions[name])
+            for name in card.row_conditions
+            if name in conditions and conditions[name] not in card.headline_rows.get(name, ())
+        )
+        cells.setdefault((further, variant), {}).setdefault(conditions[card.column_condition], measurement)
+    for (further, variant), columns in cells.items():
+        key = _key(card, run.record) | {f"condition.{name}": value for name, value in further}
+        group = groups.setdefault(canonical_json(key), Group(key))
+        group.add(*_row_name(run.record, variant), Sample(run.record, run.is_local, columns))
+
+
+def _place_failed(card: TaskCard, run: Sample, groups: dict[str, Group]) -> None:
+    """On the largest board that agrees with what the run still knew (data, protocol, ... may be missing), else on one of its own."""
+    key = _key(card, run.record)
+    agreeing = [g for g in groups.values() if all(g.key[name] == value for name, value in key.items() if name in g.key)]
+    if agreeing:
+        group = max(agreeing, key=lambda g: (len(g.rows), canonical_json(g.key)))
+    else:
+        group = groups.setdefault(canonical_json(key), Group(key))
+    group.add(*_row_name(run.record, ()), run)
+
+
+def _key(card: TaskCard, record: RunRecord) -> Key:
+    key: Key = {"version": record.task.version, "scale": record.scale}
+    if record.data is not None:
+        key["data"] = record.data.fingerprint
+    if record.budget is not None:
+        key |= {f"budget.{name}": value for name, value in record.budget.model_dump().items()}
+    per_row = {*card.row_conditions, *card.protocol_per_row}
+    return key | {f"protocol.{name}": value for name, value in record.protocol.items() if name not in per_row}
+
+
+def _row_name(record: RunRecord, variant: tuple[tuple[str, Any], ...]) -> tuple[str, bool]:
+    """'goat' or 'goat[lanes=append,coords=scaled]', and whether it is the attention as it comes."""
+    parts = [*sorted(record.row.variant.items()), *variant]
+    if not parts:
+        return record.row.attention, True
+    texts = (f"{name}={value if isinstance(value, str) else canonical_json(value)}" for name, value in parts)
+    return f"{record.row.attention}[{','.join(texts)}]", False

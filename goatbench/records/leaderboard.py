@@ -1,0 +1,141 @@
+"""From records to boards: rows of attentions, a column for each value of one condition, cells over seeds.
+
+What must not be mixed is split (`grouping`), failed runs are rows with a reason, ranks are groups (`ranking`). No torch, no time
+stamps: equal records give equal bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..errors import UsageError
+from .board import Board, Cell, Column, Row
+from .board_notes import notes_of
+from .grouping import Group, RowSamples, Sample, group_records
+from .ranking import rank_groups
+from .record import Metric, RunRecord, TaskCard
+from .statistics import Summary, summarise
+
+TRAINING_COST = "train_cpu_seconds"
+
+
+def build_boards(
+    card: TaskCard, submitted: Iterable[RunRecord], local: Iterable[RunRecord] = (), metric: str | None = None
+) -> list[Board]:
+    """The boards of a task, current version first; none without records. metric: one of the card's, by default its primary one."""
+    known = [m.name for m in card.metrics]
+    if metric is not None and metric not in known:
+        raise UsageError(f"task {card.name} has no metric {metric!r}: choose one of {', '.join(known)}")
+    shown = card.metric(metric or card.primary_metric)
+    groups = group_records(card, shown, submitted, local)
+    return [_board(card, shown, group, groups) for group in groups]
+
+
+def _board(card: TaskCard, metric: Metric, group: Group, groups: list[Group]) -> Board:
+    headline = card.primary_conditions.get(card.column_condition)
+    scores = {name: _scores(metric, row, headline) for name, row in group.rows.items()}
+    means = {name: summarise(list(values.values())).mean for name, values in scores.items() if values}
+    order = sorted(group.rows, key=lambda name: (name not in means, -means.get(name, 0.0), name))
+    rivals = [name for name in order if name in means and group.rows[name].attention not in card.controls]
+    plain = [name for name in rivals if group.rows[name].is_plain]
+    ranks, comparisons = rank_groups(plain, [name for name in rivals if name not in plain], scores)
+
+    columns = _score_columns(card, metric, group, headline)
+    extras = _extra_columns(group)
+    rows = []
+    for name in order:
+        row = group.rows[name]
+        cells = {column.key: _cell(metric, row, value) for value, column in columns.items()}
+        if not row.finished:
+            cells[columns[headline].key if headline in columns else "seeds"] = Cell(str(row.failed[-1].record.status))
+        cells |= {column.key: Cell(texts[name]) for column, texts in extras if texts[name]}
+        is_local = any(sample.is_local for sample in row.samples.values())
+        rows.append(Row(name, cells, ranks.get(name, ""), row.is_plain, row.attention in card.controls, is_local))
+    arrow = "↑" if metric.direction == "higher" else "↓"
+    unit = "%" if metric.percent else metric.unit
+    title = f"{card.name}@v{group.key['version']} · {group.key['scale']} · {metric.name} ({unit}) {arrow}"
+    head = columns[headline].head if headline in columns else None
+    notes = notes_of(card, metric, group, groups, rows, head, ranks, comparisons)
+    return Board(title, (*columns.values(), *(column for column, _ in extras)), tuple(rows), tuple(notes))
+
+
+def _scores(metric: Metric, row: RowSamples, headline: Any) -> dict[int, float]:
+    """Headline value by seed, turned so that higher is better."""
+    sign = 1 if metric.direction == "higher" else -1
+    measured = ((sample.record.seed, sample.cells.get(headline)) for sample in row.finished)
+    return {seed: sign * m.value for seed, m in measured if m is not None and m.value is not None}
+
+
+def _score_columns(card: TaskCard, metric: Metric, group: Group, headline: Any) -> dict[Any, Column]:
+    """Column by value of the column condition, numbers in order; the head names the label too where it differs: '28 (512)'."""
+    labels: dict[Any, set[Any]] = {}
+    for sample in group.samples:
+        for value, measurement in sample.cells.items():
+            labels.setdefault(value, set()).add(measurement.conditions.get(card.column_label or card.column_condition, value))
+    columns = {}
+    for value in sorted(labels, key=lambda v: (isinstance(v, str), v)):
+        label = next(iter(labels[value])) if len(labels[value]) == 1 else value
+        head = f"{value}" if label == value else f"{label} ({value})"
+        arrow = {"higher": "↑", "lower": "↓"}[metric.direction] if value == headline else ""
+        columns[value] = Column(f"{value}", head + arrow)
+    return columns
+
+
+def _cell(metric: Metric, row: RowSamples, value: Any) -> Cell:
+    """'40.2±1.1' (standard deviation), '40.2±?' with one seed, '40.2±1.1 (2)' with fewer seeds than the row, 'n/a', or '-'."""
+    measured = [sample.cells[value] for sample in row.finished if value in sample.cells]
+    numbers = [measurement.value for measurement in measured if measurement.value is not None]
+    if not numbers:
+        return Cell("n/a" if measured else "-")
+    summary = summarise(numbers)
+    count = "" if summary.n == len(row.finished) else f" ({summary.n})"
+    return Cell(_show(metric, summary) + count, summary)
+
+
+def _show(metric: Metric, summary: Summary) -> str:
+    factor = 100 if metric.percent else 1
+    spread = "?" if summary.sd is None else f"{factor * summary.sd:.{metric.digits}f}"
+    return f"{factor * summary.mean:.{metric.digits}f}±{spread}"
+
+
+def _extra_columns(group: Group) -> list[tuple[Column, dict[str, str]]]:
+    """Seeds, parameters and training cost where known; kernel and source of the learning rate only where they differ between rows."""
+    texts = {
+        Column("seeds", "seeds"): lambda row: str(len(row.finished)) if row.finished else "",
+        Column("params", "params"): lambda row: _common(row, lambda s: _millions(s.record.model.params_total)),
+        Column("cost", "CPU-s"): _training_cost,
+        Column("kernel", "kernel", numeric=False): lambda row: _common(row, kernel_of),
+        Column("lr", "lr", numeric=False): lambda row: _common(row, learning_rate_source_of),
+    }
+    columns = [(column, {name: text(row) for name, row in group.rows.items()}) for column, text in texts.items()]
+    least = {"kernel": 2, "lr": 2}  # different texts that make a column worth its place
+    return [(column, by_row) for column, by_row in columns if len({t for t in by_row.values() if t}) >= least.get(column.key, 1)]
+
+
+def kernel_of(sample: Sample) -> str:
+    """The kernel that ran, 'training/evaluation' if they differ."""
+    model = sample.record.model
+    assert model is not None
+    return model.kernel_train if model.kernel_train == model.kernel_eval else f"{model.kernel_train}/{model.kernel_eval}"
+
+
+def learning_rate_source_of(sample: Sample) -> str:
+    """'tuned', 'default' or 'given'; empty for a run that trained nothing."""
+    training = sample.record.training
+    return training.learning_rate_source.partition(":")[0] if training is not None else ""
+
+
+def _common(row: RowSamples, text_of) -> str:
+    """The text all runs of a row agree on, else 'mixed'."""
+    texts = {text_of(sample) for sample in row.finished}
+    return "mixed" if len(texts) > 1 else next(iter(texts), "")
+
+
+def _training_cost(row: RowSamples) -> str:
+    costs = [cost.value for sample in row.finished for cost in sample.record.costs if cost.name == TRAINING_COST]
+    return f"{summarise(costs).mean:.0f}" if costs else ""
+
+
+def _millions(count: int) -> str:
+    return f"{count / 1e6:.3f}M"
