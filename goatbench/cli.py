@@ -122,7 +122,7 @@ def show(
 
 @app.command()
 def leaderboard(
-    names: Annotated[list[str], typer.Argument(metavar="TASK", help="vit_resolution, or task=vit_resolution.", autocompletion=complete_task)],
+    names: Annotated[list[str], typer.Argument(metavar="TASK", help="NAME or task=NAME.", autocompletion=complete_task)],
     scale: Annotated[str | None, typer.Option(metavar="NAME", help="Only this scale.")] = None,
     metric: Annotated[str | None, typer.Option(metavar="NAME", help="Another metric of the task than its primary one.")] = None,
     runs_dir: RunsDir = "runs",

@@ -1,0 +1,229 @@
+"""A sweep: one child process a job, so that memory peaks are clean, a crash stays alone, and DDP relaunches one job only.
+
+Every job is composed and checked before the first one starts. Jobs that are finished in their runs_dir (equal configuration,
+task version, data and source) are skipped. Children write to runs_dir/<run_id>/log.txt.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .compose import Composed, Composer
+from .errors import UsageError
+from .records.record import RunRecord, Status
+from .records.store import iter_records, new_run_id, read_record
+from .sweep_display import SweepDisplay
+
+GRACE_SECONDS = (15.0, 5.0)  # after SIGTERM, after a second SIGTERM; then SIGKILL
+POLL_SECONDS = 0.2
+
+Key = tuple[str, int, str, str]  # config hash, task version, data fingerprint, source hash
+
+
+@dataclass(slots=True)
+class Job:
+    """One run of a sweep. state: waiting, running, or how it ended (a record's status, or 'crashed')."""
+
+    overrides: list[str]
+    label: str  # the overrides that tell it from the other jobs
+    run_id: str
+    runs_dir: str
+    num_threads: int
+    state: str = "waiting"
+    seconds: float = 0.0
+    detail: str = ""
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+    started: float = 0.0
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.runs_dir) / self.run_id
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log.txt"
+
+
+def launch(overrides: list[str], jobs: int = 1, config_dir: str | None = None) -> int:
+    """Run the sweep, `jobs` at a time. Exit code: 0 all finished, 1 some failed, 130 interrupted."""
+    planned, skipped = plan(overrides, config_dir)
+    if skipped:
+        total = skipped + len(planned)
+        print(f"skipped {skipped} of {total} jobs: finished already (same configuration, task version, data and source)", flush=True)
+    if not planned:
+        return 0
+    sweep_id = new_run_id("0" * 8)
+    return _Sweep(planned, jobs, lambda job: command(job, sweep_id, config_dir)).run()
+
+
+def plan(overrides: list[str], config_dir: str | None = None, key_of: Callable[[Any], Key] | None = None) -> tuple[list[Job], int]:
+    """The jobs to run and how many are finished already. UsageError if any of them cannot run: then none starts."""
+    composer = Composer(config_dir)
+    lines = composer.split_sweep(overrides)
+    composed: list[Composed] = []
+    for job in lines:
+        try:
+            composed.append(composer.compose(job))
+        except UsageError as error:
+            raise UsageError(f"{error} (job: {' '.join(job)})" if len(lines) > 1 else str(error)) from None
+    key_of = key_of or _job_key
+    finished: dict[str, set[Key]] = {}
+    planned, skipped, seen = [], 0, set()
+    for job, one in zip(lines, composed, strict=True):
+        spec = one.spec
+        if spec.runs_dir not in finished:
+            finished[spec.runs_dir] = finished_keys(iter_records(spec.runs_dir, []))
+        key = key_of(spec)
+        if key in seen:
+            raise UsageError(f"two jobs of the sweep are the same run: {' '.join(job)}")
+        seen.add(key)
+        if key in finished[spec.runs_dir] and not spec.retrain:
+            skipped += 1
+            continue
+        label = " ".join(line for line, given in zip(job, overrides, strict=True) if line != given) or " ".join(job) or "defaults"
+        planned.append(Job(job, label, new_run_id(spec.config_hash), spec.runs_dir, spec.trainer.num_threads))
+    return planned, skipped
+
+
+def finished_keys(records: Iterable[RunRecord]) -> set[Key]:
+    """What is done: the keys of all records with status ok."""
+    return {
+        (record.config_hash, record.task.version, record.data.fingerprint, record.code.source_hash)
+        for record in records
+        if record.status is Status.OK and record.data is not None
+    }
+
+
+def command(job: Job, sweep_id: str, config_dir: str | None) -> list[str]:
+    """What a child is started with; -P keeps the working directory off its import path."""
+    config = ["--config-dir", config_dir] if config_dir else []
+    return [sys.executable, "-P", "-m", "goatbench", "run", *config, "--run-id", job.run_id, "--sweep-id", sweep_id, *job.overrides]
+
+
+def _job_key(spec: Any) -> Key:
+    from .execute import job_key
+
+    key = job_key(spec)
+    return key["config_hash"], key["task_version"], key["data_fingerprint"], key["source_hash"]
+
+
+class _Sweep:
+    """Starts children, watches them, and on Ctrl-C or SIGTERM ends them, each by its own process group."""
+
+    def __init__(self, jobs: list[Job], parallel: int, command_of: Callable[[Job], list[str]]) -> None:
+        self.jobs, self.parallel, self.command_of = jobs, parallel, command_of
+
+    def run(self) -> int:
+        handlers = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGTERM, signal.SIGINT)}
+        interrupted = False
+        try:
+            with SweepDisplay(self.jobs, self.parallel) as display:
+                try:
+                    self._work(display)
+                except KeyboardInterrupt:
+                    interrupted = True
+                    for number in handlers:  # ending them takes a moment that must not be cut short
+                        signal.signal(number, signal.SIG_IGN)
+                    self._end_children()
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        display.summary()
+        if interrupted:
+            return 130
+        return 0 if all(job.state == Status.OK for job in self.jobs) else 1
+
+    def _work(self, display: SweepDisplay) -> None:
+        while any(job.state in ("waiting", "running") for job in self.jobs):
+            for job in self._running():
+                if job.process is not None and job.process.poll() is not None:
+                    _close(job)
+                    display.finished(job)
+            for job in self.jobs:
+                if job.state == "waiting" and len(self._running()) < self.parallel:
+                    _start(job, self.command_of(job))
+                    display.started(job)
+            display.tick()
+            time.sleep(POLL_SECONDS)
+
+    def _running(self) -> list[Job]:
+        return [job for job in self.jobs if job.state == "running"]
+
+    def _end_children(self) -> None:
+        for number, grace in zip((signal.SIGTERM, signal.SIGTERM, signal.SIGKILL), (*GRACE_SECONDS, 5.0), strict=True):
+            for job in self._running():
+                _signal(job, number)
+            deadline = time.monotonic() + grace
+            while self._running() and time.monotonic() < deadline:
+                for job in self._running():
+                    if job.process is not None and job.process.poll() is not None:
+                        _signal(job, signal.SIGKILL)  # what it may have left behind: workers, other ranks
+                        _close(job)
+                time.sleep(0.05)
+        for job in self.jobs:
+            if job.state == "waiting":
+                job.state, job.detail = "not started", ""
+
+
+def _start(job: Job, arguments: list[str]) -> None:
+    job.folder.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "OMP_NUM_THREADS": str(job.num_threads), "PYTHONUNBUFFERED": "1"}
+    with open(job.log, "wb") as log:
+        job.process = subprocess.Popen(
+            arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True
+        )
+    job.state, job.started = "running", time.monotonic()
+
+
+def _close(job: Job) -> None:
+    """Read off how the job ended: from its record, or, if it left none, from the end of its log."""
+    assert job.process is not None
+    job.seconds = time.monotonic() - job.started
+    try:
+        record = read_record(job.folder / "record.json")
+    except (UsageError, OSError):
+        job.state = "interrupted" if job.process.returncode in (130, -signal.SIGTERM, -signal.SIGINT) else "crashed"
+        job.detail = f"exit code {job.process.returncode}; {last_line(job.log)}"
+        return
+    job.state = str(record.status)
+    job.detail = headline(record) if record.error is None else f"{record.error.kind}: {record.error.message}"
+
+
+def headline(record: RunRecord) -> str:
+    """'top1 73.8' for the task's headline cell, the first one if there are several variants."""
+    from .registry import tasks
+
+    card = tasks.get(record.task.name).card
+    metric = card.metric(card.primary_metric)
+    for one in record.measurements:
+        if one.metric == metric.name and one.value is not None and card.primary_conditions.items() <= one.conditions.items():
+            return f"{metric.name} {one.value * (100 if metric.percent else 1):.{metric.digits}f}"
+    return ""
+
+
+def last_line(path: Path, limit: int = 4096) -> str:
+    """The last line with text of a log."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, path.stat().st_size - limit))
+            lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+    except OSError:
+        return ""
+    return lines[-1] if lines else ""
+
+
+def _signal(job: Job, number: int) -> None:
+    """To the job's process group, which start_new_session made its own."""
+    assert job.process is not None
+    try:
+        os.killpg(job.process.pid, number)
+    except (ProcessLookupError, PermissionError):  # gone already
+        return
