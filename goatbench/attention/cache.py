@@ -91,7 +91,8 @@ class _Buffer:
     def widen(self, batch: int) -> None:
         """Repeat a content of one row for `batch` rows."""
         if self._store is not None and self.batch == 1 and batch > 1:
-            self._store = self._store.repeat_interleave(batch, dim=0)
+            with torch.inference_mode(False):
+                self._store = self._store.repeat_interleave(batch, dim=0)
 
     def content(self) -> Tensor:
         return self._store.narrow(self.axis, 0, self.length)
