@@ -22,10 +22,10 @@ _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, er
 def record_bytes(record: RunRecord) -> bytes:
     """Strict JSON (no NaN), keys sorted, so that two writers of one record write the same bytes."""
     try:
-        text = json.dumps(record.model_dump(mode="json"), indent=1, sort_keys=True, allow_nan=False, ensure_ascii=True)
-    except ValueError as error:  # config is free-form: a NaN in it passes the model
+        text = json.dumps(record.model_dump(), indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
+    except ValueError as error:  # config is free-form: a NaN in it passes the model (and mode="json" would make it null)
         raise UsageError(f"record {record.run_id} is not strict JSON: {error}; store null and a reason instead") from None
-    return text.encode() + b"\n"
+    return text.encode(errors="replace") + b"\n"  # half a surrogate pair (an undecodable file name in an error) is no reason to lose a run
 
 
 def create_exclusive(path: Path, content: bytes) -> None:
@@ -92,9 +92,10 @@ def read_bounded(path: Path, limit: int = MAX_RECORD_BYTES) -> bytes:
     except OSError as error:
         reason = "is a symbolic link, which is not followed" if error.errno == errno.ELOOP else error.strerror
         raise UsageError(f"cannot read {path}: {reason}") from None
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise UsageError(f"cannot read {path}: not a regular file")
     with os.fdopen(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise UsageError(f"cannot read {path}: not a regular file")
         content = file.read(limit + 1)
     if len(content) > limit:
         raise UsageError(f"cannot read {path}: larger than {limit} bytes")

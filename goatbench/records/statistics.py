@@ -76,7 +76,7 @@ def wilson_interval(successes: int, n: int, level: float = 0.95) -> tuple[float,
     rate = successes / n
     centre = (rate + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
-    return max(0.0, centre - half), min(1.0, centre + half)
+    return (centre - half if successes else 0.0), (centre + half if successes < n else 1.0)  # the ends exactly, without rounding
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

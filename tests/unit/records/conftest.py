@@ -69,7 +69,7 @@ def make_record():
             "code": {"version": "0.1.0", "commit": "c0ffee", "dirty": False, "source_hash": "abcdef0123456789"},
             "environment": {"cpu": "a cpu", "gpu": None},
             "budget": {"epochs": 6, "steps": 2250, "samples": 72000, "batch_size": 32},
-            "training": {"training_hash": "0011223344", "reused": False, "learning_rate": 0.001, "learning_rate_source": "tuned: results/x"},
+            "training": {"training_hash": "0011223344", "reused": False, "learning_rate": 0.001, "learning_rate_source": "tuned: x"},
             "protocol": {"crop_pct": 1.0, "interpolation": "bicubic"},
             "measurements": measurements if status == "ok" else [],
             "costs": [{"name": "train_cpu_seconds", "value": 200.0 + run, "unit": "s", "method": "cpu_time"}],
