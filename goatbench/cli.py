@@ -170,6 +170,17 @@ def doctor(runs_dir: RunsDir = "runs") -> None:
         raise typer.Exit(3)
 
 
+@bench.command("attention", context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)
+def bench_attention(context: typer.Context) -> None:
+    """Time and memory of attention layers, variants interleaved.
+
+    Example: goatbench bench attention --help
+    """
+    from .bench.attention import main as bench_main
+
+    raise typer.Exit(bench_main(context.args) or 0)
+
+
 def main(argv: list[str] | None = None) -> None:
     """Entry point: every error that a user can cause is one line on stderr."""
     click_error = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")

@@ -62,9 +62,8 @@ def check_lightning(version_of: Callable[[str], str | None] = package_version) -
     """Both names under which Lightning is published."""
     for package in ("lightning", "pytorch-lightning"):
         if version_of(package) in MALICIOUS_LIGHTNING:
-            return Finding(
-                "broken", "lightning", f"{package} {version_of(package)} was a malicious upload (GHSA-w37p-236h-pfx3): remove it, change your keys"
-            )
+            name = f"{package} {version_of(package)}"
+            return Finding("broken", "lightning", f"{name} was a malicious upload (GHSA-w37p-236h-pfx3): remove it, change your keys")
     version = version_of("lightning")
     if version is None:
         return Finding("broken", "lightning", "not installed; pip install 'lightning>=2.6.6,<2.7'")
@@ -160,7 +159,8 @@ def check_data() -> Finding:
         counts = {name: len(source.split(name)) for name in ("train", "validation", "test")}
     except (UsageError, OSError) as error:
         return Finding("broken", "embedded data", str(error))
-    return Finding("ok", "embedded data", f"{', '.join(f'{count} {name}' for name, count in counts.items())}, sha256 {source.fingerprint[:16]}")
+    found = ", ".join(f"{count} {name}" for name, count in counts.items())
+    return Finding("ok", "embedded data", f"{found}, sha256 {source.fingerprint[:16]}")
 
 
 def check_writable(topic: str, folder: Path) -> Finding:
@@ -205,7 +205,8 @@ def _plugins() -> Iterator[Finding]:
                 yield Finding("warning", "names", f"{registry.kind}={name} has a config but no code")
         for name in registry.names():
             if name not in names[registry.kind]:
-                yield Finding("warning", "names", f"{registry.kind} {name} of {registry.provider(name)} has no file configs/{registry.kind}/{name}.yaml")
+                owner = registry.provider(name)
+                yield Finding("warning", "names", f"{registry.kind} {name} of {owner} has no file configs/{registry.kind}/{name}.yaml")
     yield Finding("ok", "names", f"{len(names['task'])} tasks, {len(names['attention'])} attentions")
 
 
@@ -214,4 +215,4 @@ def check_threads(environment: dict[str, str] | None = None) -> Finding:
     cores, asked = visible_cores(), (os.environ if environment is None else environment).get("OMP_NUM_THREADS")
     if asked is not None and (not asked.isdigit() or int(asked) > cores):
         return Finding("warning", "threads", f"OMP_NUM_THREADS={asked}, but this process may use {cores} cores")
-    return Finding("ok", "threads", f"{cores} cores; a run computes with trainer.num_threads (OMP_NUM_THREADS {'unset' if asked is None else asked})")
+    return Finding("ok", "threads", f"{cores} cores, OMP_NUM_THREADS {asked or 'unset'}; a run computes with trainer.num_threads")
