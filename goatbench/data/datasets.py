@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from ..errors import UsageError
 from .decode import UnreadableImageError
@@ -25,8 +26,30 @@ def as_is(batch: Batch) -> Batch:
     return batch
 
 
+class ImageLoader(DataLoader):
+    """A DataLoader whose worker processes hand over a UsageError as it is, not wrapped in a traceback: one line names the file."""
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch in super().__iter__():
+            if isinstance(batch, UsageError):
+                raise batch
+            yield batch
+
+
+class Batches(Dataset):
+    """What a DataLoader asks for whole batches. Subclasses have `batch(requests)`."""
+
+    def __getitems__(self, requests: list) -> Batch | UsageError:
+        try:
+            return self.batch(requests)
+        except UsageError as error:
+            if get_worker_info() is None:
+                raise
+            return error
+
+
 @dataclass
-class TrainingImages(Dataset):
+class TrainingImages(Batches):
     """Augmented training images. What a sample looks like depends on (seed, epoch, its id) and on nothing else.
 
     An image that cannot be decoded is dropped: the batch is smaller by it, and its flag in `unreadable` (uint8 [n], in shared
@@ -48,10 +71,7 @@ class TrainingImages(Dataset):
     def __len__(self) -> int:
         return len(self.split)
 
-    def __getitem__(self, draw: Draw) -> Batch:
-        return self.__getitems__([draw])
-
-    def __getitems__(self, draws: list[Draw]) -> Batch:
+    def batch(self, draws: list[Draw]) -> Batch:
         (epoch,) = {draw.epoch for draw in draws}
         images, kept = [], []
         for draw in draws:
@@ -84,7 +104,7 @@ class TrainingImages(Dataset):
 
 
 @dataclass
-class EvaluationImages(Dataset):
+class EvaluationImages(Batches):
     """Images of one size for evaluation. UsageError, naming the file, if one cannot be decoded: none is ever left out."""
 
     split: Split
@@ -94,10 +114,7 @@ class EvaluationImages(Dataset):
     def __len__(self) -> int:
         return len(self.split)
 
-    def __getitem__(self, index: int) -> Batch:
-        return self.__getitems__([index])
-
-    def __getitems__(self, indices: list[int]) -> Batch:
+    def batch(self, indices: list[int]) -> Batch:
         return self.normalise(self.pixels(indices)), torch.from_numpy(self.split.labels[indices]), torch.from_numpy(self.split.ids[indices])
 
     def pixels(self, indices: list[int]) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import lzma
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.resources import files
 from pathlib import Path
 
@@ -44,12 +44,7 @@ class FashionMnistEmbedded:
 
     @cached_property
     def _splits(self) -> dict[str, ArraySplit]:
-        path = self._folder / self._manifest["file"]
-        packed = path.read_bytes()
-        if (found := hashlib.sha256(packed).hexdigest()) != self._manifest["sha256"]:
-            wanted = self._manifest["sha256"]
-            raise UsageError(f"{path.name}: sha256 is {found[:16]}.., the manifest says {wanted[:16]}..; reinstall goatbench")
-        raw = lzma.decompress(packed)
+        raw = _decompressed(self._folder / self._manifest["file"], self._manifest["sha256"])
         height, width = self._manifest["image_size"]
         counts = {name: split["count"] for name, split in self._manifest["splits"].items()}
         total = sum(counts.values())
@@ -65,6 +60,14 @@ class FashionMnistEmbedded:
 
     def split(self, name: str) -> ArraySplit:
         return self._splits[name]
+
+
+@cache  # half a second, 14 MB, read-only: a process that makes several data modules pays once
+def _decompressed(path: Path, sha256: str) -> bytes:
+    packed = path.read_bytes()
+    if (found := hashlib.sha256(packed).hexdigest()) != sha256:
+        raise UsageError(f"{path.name}: sha256 is {found[:16]}.., the manifest says {sha256[:16]}..; reinstall goatbench")
+    return lzma.decompress(packed)
 
 
 class FashionMnistFull:

@@ -81,9 +81,11 @@ class ImageFolderSource:
 
     def split(self, name: str) -> FileSplit:
         part = "val" if name == "test" else "train"
-        paths = [path for path, _ in self._files[part] if part == "val" or held_out(path) == (name == "validation")]
+        paths = [path for path, _ in self._files[part]]
+        if part == "train":
+            paths = [path for path, held in zip(paths, held_out(paths), strict=True) if held == (name == "validation")]
         if not paths:
-            raise UsageError(f"{self._parts[part]}: no image for the split {name}" + (" (1% of train)" if name == "validation" else ""))
+            raise UsageError(f"{self._parts[part]}: too few images: none is left for the split {name}")
         return FileSplit(
             str(self._parts[part]),
             np.array([os.fsencode(path) for path in paths]),

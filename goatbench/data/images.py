@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from ..errors import UsageError
 from ..records.record import DataInfo
 from ..spec import ImageDataSpec, ImageEvaluationSpec, VitSpec
-from .datasets import EvaluationImages, PreparedImages, TrainingImages, as_is
+from .datasets import EvaluationImages, ImageLoader, PreparedImages, TrainingImages, as_is
 from .order import ShardSampler, TrainSampler
 from .sources import combine, load_source, subset
 from .split import SPLITS, Split
@@ -146,7 +146,7 @@ class ImageData(lightning.LightningDataModule):
         return self._rank, self._world_size
 
     def _loader(self, dataset: Any, sampler: Any, batch_size: int, workers: int, drop_last: bool) -> DataLoader:
-        return DataLoader(
+        return ImageLoader(
             dataset,
             batch_size=batch_size,
             sampler=sampler,

@@ -120,8 +120,10 @@ class ImageParquetSource:
         part = "val" if name == "test" else "train"
         (rows, labels), shards = self._index[part], self._shards[part]
         names = [f"{shards[shard]}:{group}:{row}" for shard, group, row in rows.tolist()]
-        keep = np.array([i for i, n in enumerate(names) if part == "val" or held_out(n) == (name == "validation")], np.int64)
+        keep = np.arange(len(names))
+        if part == "train":
+            keep = keep[held_out(names) == (name == "validation")]
         if not len(keep):
-            raise UsageError(f"{self._root}: no image for the split {name}" + (" (1% of train)" if name == "validation" else ""))
+            raise UsageError(f"{self._root}: too few images: none is left for the split {name}")
         ids = np.array([stable_hash(f"{part}/{names[i]}") for i in keep], np.int64)
         return ParquetSplit(str(self._root), shards, rows[keep], labels[keep], ids)

@@ -24,8 +24,8 @@ BLUR_RADIUS = (0.1, 2.0)  # DeiT III, ThreeAugment
 
 def to_array(image: Image.Image) -> np.ndarray:
     """uint8 [C, h, w]."""
-    array = np.asarray(image)
-    return array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
+    flat = np.frombuffer(image.tobytes(), np.uint8)  # for small images twice as fast as Pillow's array interface
+    return flat.reshape(image.height, image.width, -1).transpose(2, 0, 1)
 
 
 def with_channels(image: Image.Image, channels: int) -> Image.Image:
@@ -113,7 +113,7 @@ class TrainingTransform:
     def __call__(self, image: Image.Image, box: np.ndarray, draws: np.ndarray) -> Image.Image:
         image = image.resize((self.width, self.height), RESAMPLING[self.interpolation], box=tuple(box.tolist()))
         if self.augmentation.three_augment:
-            image = _three_augment(image, draws[23], draws[24])
+            image = _three_augment(image, float(draws[23]), float(draws[24]))
         if self.augmentation.color_jitter:
             image = _color_jitter(image, self.augmentation.color_jitter, draws[25:28], draws[28:31])
         return image
@@ -133,5 +133,5 @@ def _color_jitter(image: Image.Image, strength: float, factors: np.ndarray, orde
     low = max(0.0, 1 - strength)
     kinds = ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color
     for which in np.argsort(order):
-        image = kinds[which](image).enhance(low + factors[which] * (1 + strength - low))
+        image = kinds[which](image).enhance(low + float(factors[which]) * (1 + strength - low))
     return image

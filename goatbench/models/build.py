@@ -7,19 +7,19 @@ from typing import Any
 from torch import Tensor
 
 from ..attention.kernels.problem import Kernel
-from ..attention.kernels.select import Recording
+from ..attention.kernels.select import Recording, get_kernel
 from ..registry import attentions
 from ..spec import AttentionSpec, VitSpec
 from .vit import GoatViT
 
 
-def build_vit(spec: VitSpec, attention: AttentionSpec, kernel: Kernel | None = None) -> GoatViT:
-    """The ViT of `spec` with the mechanism of `attention` (`options`, and `options_2d` on top of them)."""
+def build_vit(spec: VitSpec, attention: AttentionSpec, kernel: Kernel | str = "auto") -> GoatViT:
+    """The ViT of `spec` with the mechanism of `attention` (`options`, and `options_2d` on top of them); kernel: one, or its name."""
     return GoatViT(
         attentions.get(attention.name),
         {**attention.options, **attention.options_2d},
         attention.lanes,
-        kernel,
+        get_kernel(kernel) if isinstance(kernel, str) else kernel,
         img_size=spec.image_size,
         patch_size=spec.patch_size,
         in_chans=spec.in_chans,

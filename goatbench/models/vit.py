@@ -198,7 +198,7 @@ class GoatViT(Eva):
             names.setdefault(id(parameter), []).append(name)
         shared = [re.escape(name) for aliases in names.values() if len(aliases) > 1 for name in aliases]
         return dict(
-            stem="^(" + "|".join(["cls_token", "reg_token", r"patch_embed\..*", *shared]) + ")$",
+            stem="^(?:" + "|".join(["cls_token", "reg_token", r"patch_embed\..*", *shared]) + ")$",
             blocks=[(r"^blocks\.(\d+)", None), (r"^norm\.", (99999,))],
         )
 

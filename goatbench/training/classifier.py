@@ -95,7 +95,8 @@ class Classifier(lightning.LightningModule):
     def configure_gradient_clipping(self, optimizer: torch.optim.Optimizer, *args: object, **kwargs: object) -> None:
         # by hand: Lightning refuses to clip for a fused optimizer under mixed precision, and loops over the parameters
         if self.recipe.clip_norm is not None:
-            nn.utils.clip_grad_norm_(self.net.parameters(), self.recipe.clip_norm, foreach=True)
+            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+            nn.utils.clip_grad_norm_(parameters, self.recipe.clip_norm, foreach=True)
 
     def configure_optimizers(self) -> dict:
         optimizer = make_optimizer(self.net, self.recipe, self.learning_rate)

@@ -26,7 +26,7 @@ from .recency import alibi_slopes, inverse_softplus
 
 
 class GoatReference(PositionScheme):
-    """pos_rank, abs_rank: numbers R and M of relative and absolute frequencies, over all axes; base: of both ladders.
+    """pos_rank, abs_rank: numbers R and M of relative and absolute frequencies, over all axes; pos_rank None: head_dim / 4. base: of both ladders.
 
     init: 'seeded' (their language models: ALiBi's slopes, spectral part N(0, 0.01)) or 'uniform' (their ViT: a flat prior).
     train_length: T of the sink features; None: the number of keys minus one, as their ViT leaves it.
@@ -35,11 +35,12 @@ class GoatReference(PositionScheme):
     is_relative = False
 
     def __init__(
-        self, shape: ModelShape, pos_rank: int, abs_rank: int, init: str = "seeded", train_length: int | None = None, base: float = 10_000.0
+        self, shape: ModelShape, pos_rank: int | None, abs_rank: int, init: str = "seeded", train_length: int | None = None, base: float = 10_000.0
     ) -> None:
         super().__init__(shape)
         if init not in ("seeded", "uniform"):
             raise ValueError(f"init = {init!r}: allowed are 'seeded' and 'uniform'")
+        pos_rank = shape.head_dim // 4 if pos_rank is None else pos_rank
         self.pos_rank, self.abs_rank, self.init, self.train_length, self.base = pos_rank, abs_rank, init, train_length, base
         self.num_lanes = 2 * pos_rank + 1
         heads = shape.num_kv_heads

@@ -1,0 +1,174 @@
+"""execute(spec) -> RunRecord: the one place where task, data, model, training and record are put together.
+
+Order of things: a `started` marker on disk, data, model, checkpoint (found by its training hash, or trained), measurement,
+one record written once. Whatever goes wrong in between becomes a record with a status and a reason; what the user can put
+right (UsageError) leaves no record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .errors import UsageError
+from .records.environment import describe_environment
+from .records.record import Budget, Cost, ErrorInfo, ModelInfo, RowRef, RunRecord, Status, TaskRef, TrainingInfo
+from .records.source import TRAINING_PARTS, card_hash, code_info, source_hash
+from .records.store import RunFolder, new_run_id
+from .registry import tasks
+from .spec import RunSpec
+
+if TYPE_CHECKING:
+    from .compose import Composed
+
+CHECKPOINTS = "checkpoints"
+WEIGHTS = "weights.pt"
+
+
+def job_key(spec: RunSpec) -> dict[str, Any]:
+    """What must agree for a finished run to stand for this one; needs no torch and touches no images."""
+    from .data.sources import fingerprint_of
+
+    return {
+        "config_hash": spec.config_hash,
+        "task_version": tasks.get(spec.task.name).card.version,
+        "data_fingerprint": fingerprint_of(spec.data),
+        "source_hash": code_info().source_hash,
+    }
+
+
+def execute(composed: Composed, run_id: str | None = None, sweep_id: str | None = None) -> RunRecord:
+    """Runs one specification to its end and returns the record that now lies in `runs_dir`.
+
+    Raises UsageError for what the user can put right; then no run folder remains. Every other failure is a record.
+    """
+    spec = composed.spec
+    task = tasks.get(spec.task.name)
+    code = code_info()
+    folder = RunFolder(Path(spec.runs_dir), run_id or new_run_id(spec.config_hash))
+    folder.start(
+        task=spec.task.name, attention=spec.attention.name, scale=spec.scale, seed=spec.seed,
+        config_hash=spec.config_hash, source_hash=code.source_hash,
+    )  # fmt: skip
+    record: dict[str, Any] = dict(
+        run_id=folder.run_id,
+        sweep_id=sweep_id,
+        task=TaskRef(name=task.card.name, version=task.card.version, card_hash=card_hash(task.card)),
+        scale=spec.scale,
+        domain=spec.domain,
+        row=RowRef(attention=spec.attention.name, variant=composed.variant),
+        seed=spec.seed,
+        config=spec.model_dump(mode="json", exclude={"runs_dir": True, "retrain": True, "data": {"root", "class_map"}}),
+        config_hash=spec.config_hash,
+        overrides=composed.overrides,
+        code=code,
+        started_at=_now(),
+    )
+    status, error = Status.OK, None
+    try:
+        _run(spec, task, folder, record)
+    except UsageError:
+        shutil.rmtree(folder.path, ignore_errors=True)
+        raise
+    except (KeyboardInterrupt, SystemExit):
+        status, error = Status.INTERRUPTED, ErrorInfo(kind="Interrupted", message="stopped by a signal")
+    except Exception as failure:  # the boundary: whatever it is, the record says so
+        status, error = _classify(failure), ErrorInfo(kind=type(failure).__name__, message=redact(str(failure)))
+    if status is not Status.OK:
+        record["measurements"] = []
+    done = RunRecord(**record, status=status, error=error, finished_at=_now())
+    folder.finish(done)
+    return done
+
+
+def _run(spec: RunSpec, task: Any, folder: RunFolder, record: dict[str, Any]) -> None:
+    """Fills `record` step by step, so that a failure keeps what was known before it."""
+    import torch
+
+    torch.set_num_threads(spec.trainer.num_threads)
+    gpus = torch.cuda.device_count() if spec.trainer.accelerator != "cpu" and torch.cuda.is_available() else 0
+    gpu_name = torch.cuda.get_device_name(0) if gpus else None
+    record["environment"] = describe_environment(spec.trainer.num_threads, gpu_name, gpus) | {"precision": spec.trainer.precision}
+    data = task.data(spec)
+    record["data"] = data.info
+    torch.manual_seed(spec.seed)
+    net = task.model(spec)
+    record["model"] = ModelInfo(name=spec.model.name, **task.model_info(spec, net, data))
+    record["protocol"] = task.protocol(spec)
+    training_hash = spec.training_hash(data.fingerprint, source_hash(TRAINING_PARTS))
+    checkpoint = Path(spec.runs_dir) / CHECKPOINTS / training_hash / WEIGHTS
+    meta, reused = _weights(spec, task, net, data, checkpoint, folder.run_id)
+    fit = meta["fit"]
+    record["training"] = TrainingInfo(
+        training_hash=training_hash,
+        reused=reused,
+        from_run=meta["run_id"],
+        selected_epoch=fit["selected_epoch"],
+        selected_on="validation top1 at base resolution",
+        selected_value=fit["selected_value"],
+        learning_rate=spec.learning_rate,
+        learning_rate_source=spec.learning_rate_source,
+    )
+    record["budget"] = Budget(epochs=spec.training.epochs, steps=fit["steps"], samples=fit["samples"], batch_size=spec.training.batch_size)
+    record["data"] = data.info  # again: training has counted the images it had to skip
+    costs = [
+        Cost(name="train_cpu_seconds", value=fit["train_cpu_seconds"], unit="s", method="process CPU time, rank 0"),
+        Cost(name="train_wall_seconds", value=fit["train_wall_seconds"], unit="s", method="wall clock"),
+        Cost(name="train_peak_memory_bytes", value=fit["peak_memory_bytes"], unit="bytes", method=fit["peak_memory_method"]),
+    ]
+    start = time.process_time()
+    measurements, eval_costs = task.measure(spec, net, data)
+    costs += [*eval_costs, Cost(name="eval_cpu_seconds", value=time.process_time() - start, unit="s", method="process CPU time, rank 0")]
+    record["measurements"], record["costs"] = measurements, costs
+
+
+def _weights(spec: RunSpec, task: Any, net: Any, data: Any, checkpoint: Path, run_id: str) -> tuple[dict[str, Any], bool]:
+    """(meta, reused): loads the checkpoint of this training hash, or trains. Runs that need the same weights train them once."""
+    from .training.checkpoint import load_checkpoint
+
+    with _locked(checkpoint.parent):
+        if checkpoint.exists() and not spec.retrain:
+            return load_checkpoint(checkpoint, net), True
+        task.train(spec, net, data, checkpoint, meta={"run_id": run_id})
+        return load_checkpoint(checkpoint, net), False
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One process at a time per training hash; the lock falls with its holder, however that one ends."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = open(folder / "lock", "w")  # noqa: SIM115 (held for the length of the block)
+    except OSError as error:
+        raise UsageError(f"cannot write checkpoints under {folder.parent}: {error.strerror}; set runs_dir=PATH to a folder you can write") from None
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _classify(failure: Exception) -> Status:
+    import torch
+
+    from .training.fit import TimeLimitError
+
+    if isinstance(failure, torch.OutOfMemoryError | MemoryError):
+        return Status.OOM
+    return Status.TIMEOUT if isinstance(failure, TimeLimitError) else Status.FAILED
+
+
+def redact(message: str, limit: int = 500) -> str:
+    """An error message without absolute paths (they name users and machines), on one line, cut to `limit` characters."""
+    message = re.sub(r"(?<![\w.])(?:/[\w.@+~-]+){2,}", lambda m: "<path>/" + m.group().rsplit("/", 1)[-1], message)
+    message = " ".join(message.split())
+    return message if len(message) <= limit else message[: limit - 3] + "..."
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

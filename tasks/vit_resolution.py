@@ -1,0 +1,197 @@
+"""Zero-shot resolution: a ViT trained at 224 px, evaluated at larger sizes without any fine-tuning.
+
+The question is the position mechanism's: which one still works on a grid of tokens that it has never seen? All tasks of the
+family share one training; they differ in the resolutions that they evaluate. Published anchors: RoPE-ViT (arXiv 2403.13298)
+and LookHere (arXiv 2405.13985), ImageNet-1k.
+
+Imports no torch at the top: `goatbench list` and the leaderboards read the cards.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from goatbench.records.record import Cost, Measurement, Metric, TaskCard
+from goatbench.spec import RunSpec
+
+if TYPE_CHECKING:
+    from goatbench.data.images import ImageData
+    from goatbench.models.vit import GoatViT
+    from goatbench.training.evaluate import Evaluation
+
+BASE = 224
+LADDER = (224, 288, 320, 384, 448, 512)
+
+METRICS = (
+    Metric(name="top1", unit="fraction", direction="higher", digits=1, percent=True),
+    Metric(name="top5", unit="fraction", direction="higher", digits=1, percent=True),
+    Metric(name="nll_nats", unit="nats", direction="lower", digits=3),
+    Metric(name="ece", unit="fraction", direction="lower", digits=1, percent=True, chance=None),
+    Metric(name="top1_change", unit="fraction", direction="higher", digits=1, percent=True),
+)
+
+PROTOCOL = (
+    "Train at the base resolution (random resized crops of the native image), choose the epoch by top-1 on validation at base, then "
+    "evaluate the test images once each at every resolution: resize the short side to floor(pixels / crop_pct), centre crop, no "
+    "fine-tuning, no tuning at test time. Two coordinate modes are rows of their own: raw patch indices (the headline; offsets beyond "
+    "the training grid are new to the model) and scaled (multiplied by training grid / test grid, so that offsets stay in the trained "
+    "range). top1_change is the paired difference to the base resolution on the same images. At scale embedded the nominal "
+    "224/288/320/384/448/512 are 12/14/16/20/24/28 px of Fashion-MNIST (native 28 px): it does not stand for ImageNet."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class VisionTask:
+    """One task of the family; the methods are called in this order by goatbench.execute."""
+
+    card: TaskCard
+
+    def data(self, spec: RunSpec) -> ImageData:
+        from goatbench.data.images import ImageData
+
+        return ImageData(
+            spec.data, spec.model, spec.evaluation, seed=spec.seed, batch_size=spec.training.batch_size, num_workers=spec.trainer.num_workers
+        )
+
+    def model(self, spec: RunSpec) -> GoatViT:
+        from goatbench.attention.kernels.select import get_kernel
+        from goatbench.models import build_vit
+
+        return build_vit(spec.model, spec.attention, get_kernel(spec.kernel))
+
+    def model_info(self, spec: RunSpec, net: GoatViT, data: ImageData) -> dict[str, Any]:
+        """Fields of records.ModelInfo but for the name; the kernels are observed on one training and one evaluation image each."""
+        import torch
+
+        from goatbench.models import kernels_used, model_info
+
+        def image(nominal: int) -> torch.Tensor:
+            side = spec.evaluation.pixels[nominal]
+            return torch.zeros(1, spec.model.in_chans, side, side)
+
+        train = kernels_used(net.train(), image(spec.evaluation.base))
+        with torch.inference_mode():
+            largest = max(spec.evaluation.base, *spec.task.resolutions)
+            evaluation = kernels_used(net.eval(), image(largest))
+        return {**model_info(net), "kernel_train": train, "kernel_eval": evaluation}
+
+    def train(self, spec: RunSpec, net: GoatViT, data: ImageData, checkpoint: Path, meta: dict[str, Any]) -> None:
+        """Trains and writes the weights of the best epoch, with meta and what training did, to `checkpoint`."""
+        from goatbench.training.classifier import Classifier
+        from goatbench.training.fit import fit
+
+        steps = spec.training.epochs * data.steps_per_epoch
+        module = Classifier(net, spec.training, spec.data.augmentation, spec.learning_rate, steps, spec.model.num_classes)
+        fit(module, data, spec.trainer, spec.training.epochs, checkpoint, seed=spec.seed, meta=meta)
+
+    def protocol(self, spec: RunSpec) -> dict[str, Any]:
+        """What must agree between two rows of one board, beside task version, scale and data."""
+        e = spec.evaluation
+        return {
+            "preset": e.preset, "crop_pct": e.crop_pct, "interpolation": e.interpolation, "antialias": True, "resize": "short side, PIL",
+            "dtype": spec.trainer.precision, "tuned_at_test": False, "split": spec.task.split, "base": e.base,
+        }  # fmt: skip
+
+    def measure(self, spec: RunSpec, net: GoatViT, data: ImageData) -> tuple[list[Measurement], list[Cost]]:
+        """Every resolution under every coordinate mode that makes a difference for the scheme."""
+        split, base, pixels = spec.task.split, spec.evaluation.base, spec.evaluation.pixels
+        modes = coordinate_modes(net.position.coordinate_modes, spec.evaluation.coords)
+        results: dict[tuple[int, str], Evaluation] = {}
+        for nominal in sorted({base, *spec.task.resolutions}):
+            for mode in modes:
+                if nominal == base and mode != modes[0]:  # scaled by 1: the same numbers
+                    results[nominal, mode] = results[nominal, modes[0]]
+                else:
+                    results[nominal, mode] = self._evaluate(spec, net, data, pixels[nominal], mode)
+        measurements: list[Measurement] = []
+        costs: list[Cost] = []
+        for (nominal, mode), result in results.items():
+            side = math.floor(pixels[nominal] / spec.evaluation.crop_pct)
+            where = {"nominal": nominal, "resolution": pixels[nominal], "coords": mode, "split": split}
+            measurements += _measurements(result, results[base, mode], {**where, "resize_side": side})
+            costs += [
+                Cost(name="eval_images_per_second", value=result.images_per_second, unit="images/s", method=result.images_per_second_method, conditions=where),
+                Cost(name="eval_peak_memory_bytes", value=result.peak_memory_bytes, unit="bytes", method=result.peak_memory_method, conditions=where),
+            ]
+        return measurements, costs
+
+    def _evaluate(self, spec: RunSpec, net: GoatViT, data: ImageData, pixels: int, mode: str) -> Evaluation:
+        import torch
+
+        from goatbench.training.evaluate import evaluate
+
+        device = "cuda" if spec.trainer.accelerator != "cpu" and torch.cuda.is_available() else "cpu"
+        with net.coordinates("scaled" if mode == "scaled" else "raw"):
+            return evaluate(
+                net,
+                data.eval_loader(spec.task.split, pixels),
+                num_examples=data.split_size(spec.task.split),
+                num_classes=spec.model.num_classes,
+                device=device,
+                progress_label=f"evaluating {pixels} px {mode}",
+                autocast_dtype=torch.bfloat16 if spec.trainer.precision == "bf16-mixed" else None,
+            )
+
+
+def coordinate_modes(of_scheme: tuple[str, ...], asked: list[str]) -> list[str]:
+    """The evaluation-time variants that make a difference for this scheme."""
+    return [m for m in asked if m in of_scheme] if "raw" in of_scheme else list(of_scheme)
+
+
+def _measurements(result: Evaluation, base: Evaluation, conditions: dict[str, Any]) -> list[Measurement]:
+    import numpy as np
+
+    def one(metric: str, value: float, stderr: float | None, method: str | None, unit: str = "fraction") -> Measurement:
+        return Measurement(metric=metric, value=value, unit=unit, n=result.n, stderr=stderr, stderr_method=method, conditions=conditions)
+
+    def correct(evaluation: Evaluation) -> np.ndarray:
+        return np.unpackbits(np.frombuffer(evaluation.correct, np.uint8), count=result.n).astype(float)
+
+    change = correct(result) - correct(base)
+    paired = float(change.std(ddof=1) / result.n**0.5) if result.n > 1 else None
+    return [
+        one("top1", result.top1, result.top1_stderr, "binomial"),
+        one("top5", result.top5, result.top5_stderr, "binomial"),
+        one("nll_nats", result.nll_nats, result.nll_stderr, "sample sd / sqrt(n)", "nats"),
+        one("ece", result.ece, None, None),
+        one("top1_change", float(change.mean()), paired, "paired sd / sqrt(n)"),
+    ]
+
+
+def _task(name: str, headline: int, summary: str, expected_time: dict[str, str]) -> VisionTask:
+    return VisionTask(
+        TaskCard(
+            name=name,
+            version=1,
+            domain="vision",
+            summary=summary,
+            protocol=PROTOCOL,
+            metrics=METRICS,
+            primary_metric="top1",
+            primary_conditions={"nominal": headline},
+            column_condition="nominal",
+            column_label="resolution",
+            row_conditions=("coords",),
+            headline_rows={"coords": ("raw", "resampled", "none")},
+            controls=("nope", "goat_sink", "sink_scalar"),
+            expected_time=expected_time,
+            source="arXiv 2403.13298 (RoPE-ViT), arXiv 2405.13985 (LookHere), arXiv 2601.15380 (GOAT)",
+        )
+    )
+
+
+_TIME = {"smoke": "under 20 s", "embedded": "about 4 minutes on one CPU core", "paper": "days on 8 GPUs (ViT-S/16, 400 epochs)"}
+
+
+def _at(nominal: int) -> VisionTask:
+    if nominal == BASE:
+        return _task(f"vit_res{nominal}", nominal, "top-1 at the training resolution (224 px)", _TIME)
+    return _task(f"vit_res{nominal}", nominal, f"zero-shot top-1 at {nominal} px of a ViT trained at {BASE} px", _TIME)
+
+
+VIT_RES224, VIT_RES288, VIT_RES320, VIT_RES384, VIT_RES448, VIT_RES512 = (_at(nominal) for nominal in LADDER)
+VIT_RESOLUTION = _task("vit_resolution", LADDER[-1], "the whole ladder 224 .. 512 px, zero-shot, in one run", _TIME)
+VIT_TUNING = _task("vit_tuning", BASE, "top-1 on validation at base resolution: chooses learning rates and lane settings", _TIME)
