@@ -1,1 +1,1 @@
-
+"""Image sources, transforms and the data module. Start with `sources` (no torch) and `images` (Lightning)."""
