@@ -39,12 +39,15 @@ class Flex:
         from torch.nn.attention.flex_attention import flex_attention
 
         folded = fold(problem)
+        q, k, v = folded.q, folded.k, folded.v
+        if not torch.is_grad_enabled():  # on a CPU flex refuses leaves that require a gradient even under no_grad
+            q, k, v = q.detach(), k.detach(), v.detach()
         run = torch.compile(flex_attention) if problem.q.is_cuda else flex_attention
         wants_lse = problem.needs_lse or problem.prior.sink is not None
         result = run(
-            folded.q,
-            folded.k,
-            folded.v,
+            q,
+            k,
+            v,
             score_mod=_score_mod(problem) if problem.prior.biases else None,
             block_mask=None if problem.mask.is_full else _block_mask(problem),
             scale=problem.scale,
