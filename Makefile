@@ -1,0 +1,33 @@
+# Two commands from a fresh clone: `make demo` and `make test`. Both set up .venv on their first run.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test test-long lint clean-venv
+
+demo: $(VENV)/.ready
+	$(BIN)/goatbench run task=vit_res512
+	$(BIN)/goatbench leaderboard task=vit_resolution
+	$(BIN)/goatbench leaderboard task=vit_res512
+
+test: $(VENV)/.ready
+	$(BIN)/ruff check .
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow and not gpu" -n 2
+
+test-long: $(VENV)/.ready
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not gpu" -n 2
+
+lint: $(VENV)/.ready
+	$(BIN)/ruff check .
+
+# The tested pair of torch and torchvision stands in constraints.txt. On Linux, PyPI's torch brings CUDA along (several GB).
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if v >= (3, 11) else f"goatbench needs Python 3.11 or newer, found {v[0]}.{v[1]}: make PYTHON=python3.11 ...")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -c constraints.txt torch torchvision
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	@touch $@
+
+clean-venv:
+	rm -rf $(VENV)
