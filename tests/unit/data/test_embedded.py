@@ -41,6 +41,7 @@ def test_ids_name_the_original_image(source):
 
 def test_ids_follow_the_stated_recipe(source):
     """Of a class, the training images come before the validation images in the order of sha256('train:<index>')."""
+
     def key(index):
         return hashlib.sha256(f"train:{index}".encode()).digest()
 

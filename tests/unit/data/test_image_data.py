@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from multiprocessing.reduction import ForkingPickler
 
 import lightning
 import numpy as np
@@ -176,12 +177,17 @@ def test_workers_do_not_change_the_data(folder_spec, color_vit, evaluation):
     assert tuple(expected[0][0][0].shape) == (8, 3, 16, 16) and sum(len(ids) for _, _, ids in expected[2]) == 21
 
 
-@pytest.mark.parametrize("in_memory", [True, False])
-def test_spawned_workers_do_not_change_the_data(embedded, folder_spec, vit, color_vit, evaluation, in_memory):
-    of = (embedded, vit, evaluation) if in_memory else (folder_spec, color_vit, evaluation)
-    alone = ImageData(*of, seed=4, batch_size=8)
-    data = ImageData(*of, seed=4, batch_size=8, num_workers=1, start_method="spawn")
+def test_spawned_workers_do_not_change_the_data(folder_spec, color_vit, evaluation):
+    alone = ImageData(folder_spec, color_vit, evaluation, seed=4, batch_size=8)
+    data = ImageData(folder_spec, color_vit, evaluation, seed=4, batch_size=8, num_workers=1, start_method="spawn")
     assert equal(batches(alone.train_loader(0)), batches(data.train_loader(0)))
+
+
+def test_images_in_memory_reach_a_spawned_worker_whole(embedded, vit, evaluation):
+    loader = ImageData(embedded, vit, evaluation, seed=4, batch_size=8).train_loader(2)
+    sent = ForkingPickler.loads(ForkingPickler.dumps(loader.dataset))  # what spawning does
+    requests = list(loader.sampler)[:8]
+    assert equal([loader.dataset.batch(requests)], [sent.batch(requests)])
 
 
 def test_a_truncated_image_stops_evaluation_and_is_named(folder_spec, color_vit, evaluation, tree):
