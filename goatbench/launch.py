@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from .compose import Composed, Composer
 from .errors import UsageError
@@ -30,7 +30,7 @@ Key = tuple[str, int, str, str]  # config hash, task version, data fingerprint, 
 
 @dataclass(slots=True)
 class Job:
-    """One run of a sweep. state: waiting, running, or how it ended (a record's status, or 'crashed')."""
+    """One run of a sweep. state: waiting, running, or how it ended (a record's status, 'refused' or 'crashed')."""
 
     overrides: list[str]
     label: str  # the overrides that tell it from the other jobs
@@ -41,6 +41,7 @@ class Job:
     seconds: float = 0.0
     detail: str = ""
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+    output: BinaryIO | None = field(default=None, repr=False)  # the log, open: a run that refuses its input removes its folder
     started: float = 0.0
 
     @property
@@ -50,6 +51,15 @@ class Job:
     @property
     def log(self) -> Path:
         return self.folder / "log.txt"
+
+    def last_line(self, limit: int = 4096) -> str:
+        """The last line with text of the log ('' before the first)."""
+        if self.output is None or self.output.closed:
+            return ""
+        number = self.output.fileno()
+        tail = os.pread(number, limit, max(0, os.fstat(number).st_size - limit))  # leaves the child's write position alone
+        lines = [line.strip() for line in tail.decode(errors="replace").splitlines() if line.strip()]
+        return lines[-1] if lines else ""
 
 
 def launch(overrides: list[str], jobs: int = 1, config_dir: str | None = None) -> int:
@@ -61,7 +71,7 @@ def launch(overrides: list[str], jobs: int = 1, config_dir: str | None = None) -
     if not planned:
         return 0
     sweep_id = new_run_id("0" * 8)
-    return _Sweep(planned, jobs, lambda job: command(job, sweep_id, config_dir)).run()
+    return Sweep(planned, jobs, lambda job: command(job, sweep_id, config_dir)).run()
 
 
 def plan(overrides: list[str], config_dir: str | None = None, key_of: Callable[[Any], Key] | None = None) -> tuple[list[Job], int]:
@@ -115,7 +125,7 @@ def _job_key(spec: Any) -> Key:
     return key["config_hash"], key["task_version"], key["data_fingerprint"], key["source_hash"]
 
 
-class _Sweep:
+class Sweep:
     """Starts children, watches them, and on Ctrl-C or SIGTERM ends them, each by its own process group."""
 
     def __init__(self, jobs: list[Job], parallel: int, command_of: Callable[[Job], list[str]]) -> None:
@@ -176,22 +186,27 @@ class _Sweep:
 def _start(job: Job, arguments: list[str]) -> None:
     job.folder.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "OMP_NUM_THREADS": str(job.num_threads), "PYTHONUNBUFFERED": "1"}
-    with open(job.log, "wb") as log:
-        job.process = subprocess.Popen(
-            arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True
-        )
+    job.output = open(job.log, "ab+")  # noqa: SIM115 (closed in _close)
+    job.process = subprocess.Popen(
+        arguments, stdin=subprocess.DEVNULL, stdout=job.output, stderr=subprocess.STDOUT, env=environment, start_new_session=True
+    )
     job.state, job.started = "running", time.monotonic()
 
 
 def _close(job: Job) -> None:
-    """Read off how the job ended: from its record, or, if it left none, from the end of its log."""
-    assert job.process is not None
+    """Read off how the job ended: from its record, or, if it left none, from its exit code and the end of its log."""
+    assert job.process is not None and job.output is not None
     job.seconds = time.monotonic() - job.started
+    code, said = job.process.returncode, job.last_line()
+    job.output.close()
     try:
         record = read_record(job.folder / "record.json")
     except (UsageError, OSError):
-        job.state = "interrupted" if job.process.returncode in (130, -signal.SIGTERM, -signal.SIGINT) else "crashed"
-        job.detail = f"exit code {job.process.returncode}; {last_line(job.log)}"
+        if code == 2:
+            job.state, job.detail = "refused", said.removeprefix("goatbench: ")
+        else:
+            job.state = "interrupted" if code in (130, -signal.SIGTERM, -signal.SIGINT) else "crashed"
+            job.detail = f"exit code {code}" + (f": {said}" if said else "")
         return
     job.state = str(record.status)
     job.detail = headline(record) if record.error is None else f"{record.error.kind}: {record.error.message}"
@@ -207,17 +222,6 @@ def headline(record: RunRecord) -> str:
         if one.metric == metric.name and one.value is not None and card.primary_conditions.items() <= one.conditions.items():
             return f"{metric.name} {one.value * (100 if metric.percent else 1):.{metric.digits}f}"
     return ""
-
-
-def last_line(path: Path, limit: int = 4096) -> str:
-    """The last line with text of a log."""
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(0, path.stat().st_size - limit))
-            lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
-    except OSError:
-        return ""
-    return lines[-1] if lines else ""
 
 
 def _signal(job: Job, number: int) -> None:

@@ -84,8 +84,6 @@ class SweepDisplay:
         from rich.table import Table
         from rich.text import Text
 
-        from .launch import last_line
-
         table = Table(title=self._status(), title_justify="left", box=None)
         for head in ("job", "state", "time", ""):
             table.add_column(head, no_wrap=True, overflow="ellipsis")
@@ -93,6 +91,6 @@ class SweepDisplay:
             if job.state == "waiting":
                 continue
             seconds = time.monotonic() - job.started if job.state == "running" else job.seconds
-            detail = last_line(job.log) if job.state == "running" else job.detail
+            detail = job.last_line() if job.state == "running" else job.detail
             table.add_row(Text(job.label), job.state, duration(seconds), Text(detail[:100]))
         return table

@@ -1,0 +1,226 @@
+"""Composition: every config composes, mistakes are one line, sweeps expand, variants name what differs."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from goatbench.compose import Composer, known_keys
+from goatbench.config_tree import ConfigTree
+from goatbench.errors import UsageError
+
+COMPOSER = Composer()
+TREE = COMPOSER.tree
+ONE_DIMENSIONAL = {
+    "goat", "goat_reference", "goat_spectral", "goat_sink", "goat_no_slope", "nope", "learned_absolute", "sinusoidal", "rope", "alibi",
+    "sink_scalar",
+}  # fmt: skip
+TWO_DIMENSIONAL = {
+    "goat", "goat_reference", "goat_spectral", "goat_sink", "nope", "learned_absolute", "sinusoidal", "rope_axial", "rope_mixed",
+    "alibi_2d", "sink_scalar",
+}  # fmt: skip
+
+
+def test_axes_of_every_attention():
+    assert set(TREE.attentions_for(1)) == ONE_DIMENSIONAL
+    assert set(TREE.attentions_for(2)) == TWO_DIMENSIONAL
+
+
+@pytest.mark.parametrize("scale", ["embedded", "smoke", "paper"])
+@pytest.mark.parametrize("attention", sorted(TWO_DIMENSIONAL))
+def test_every_attention_composes_at_every_scale(scale, attention):
+    spec = COMPOSER.compose([f"attention={attention}", f"scale={scale}"]).spec
+    assert (spec.attention.name, spec.scale, spec.domain) == (attention, scale, "vision")
+
+
+@pytest.mark.parametrize(("task", "scale"), list(itertools.product(TREE.options("task"), ["embedded", "paper"])))
+def test_every_task_composes_at_every_scale(task, scale):
+    spec = COMPOSER.compose([f"task={task}", f"scale={scale}"]).spec
+    assert spec.task.name == task
+    assert set(spec.task.resolutions) <= set(spec.evaluation.pixels)
+
+
+CHOICES = [f"{group}={name}" for group in ("model", "data", "evaluation", "trainer") for name in TREE.options(group)]
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_every_choice_composes(choice):
+    scale = "paper" if any(word in choice for word in ("patch16", "imagenet", "deit3", "lookhere", "timm", "gpu", "ddp")) else "embedded"
+    assert COMPOSER.compose([f"scale={scale}", choice]).spec.scale == scale
+
+
+def test_the_scale_picks_the_rest():
+    embedded, paper = COMPOSER.compose([]).spec, COMPOSER.compose(["scale=paper"]).spec
+    assert (embedded.model.name, embedded.data.name, embedded.trainer.accelerator) == ("vit_micro", "fashion_mnist", "cpu")
+    assert (paper.model.name, paper.data.name, paper.trainer.accelerator) == ("vit_small_patch16", "image_folder", "gpu")
+    assert (paper.training.optimizer, paper.training.batch_size, paper.training.epochs) == ("lamb", 2048, 400)
+    assert embedded.evaluation.pixels == {224: 12, 288: 14, 320: 16, 384: 20, 448: 24, 512: 28}
+    assert all(nominal == pixels for nominal, pixels in paper.evaluation.pixels.items())
+
+
+def test_files_are_short_and_hold_values_only():
+    root = TREE.roots[0].path
+    for path in sorted(Path(root).rglob("*.yaml")):
+        text = path.read_text()
+        assert len(text.splitlines()) <= 40, path
+        assert "_target_" not in text and "${" not in text, path
+        assert text.startswith("#"), path
+
+
+def test_every_task_and_attention_opens_with_its_command_and_expectation():
+    for group in ("task", "attention"):
+        for name in TREE.options(group):
+            comment = "\n".join(TREE.comment(group, name))
+            assert "goatbench " in comment and ("Expected" in comment or "No published figure" in comment), (group, name)
+
+
+MISTAKES = [  # overrides, what the one line must hold
+    (["task=vit_res51"], "unknown task 'vit_res51'; did you mean 'vit_res512'?"),
+    (["attention=gaot"], "unknown attention 'gaot'; did you mean 'goat'?"),
+    (["attention=alibi", "task=vit_res512"], "did you mean attention=alibi_2d?"),
+    (["attention=rope"], "did you mean attention=rope_axial?"),
+    (["scale=smok"], "did you mean 'smoke'?"),
+    (["trainer=gpus"], "did you mean 'gpu'?"),
+    (["atention=goat"], "unknown key 'atention'; did you mean 'attention'?"),
+    (["epochs=3"], "did you mean 'training.epochs'?"),
+    (["trainer.devces=3"], "did you mean 'trainer.devices'?"),
+    (["+trainer.devces=3"], "did you mean 'trainer.devices'?"),
+    (["data.augmentation.color_jiter=1"], "did you mean 'data.augmentation.color_jitter'?"),
+    (["task.version=2"], "unknown key 'task.version'"),
+    (["seed=-1"], "seed=-1: should be greater than or equal to 0"),
+    (["seed=abc"], 'seed="abc": should be a valid integer'),
+    (["seed=1.5"], "seed=1.5: should be a valid integer"),
+    (["seed=true"], "seed=true: should be a valid integer"),
+    (["seed=1,2"], "run them all with: goatbench run -m seed=1,2"),
+    (["seed"], "write key=value"),
+    (["seed=[1"], "cannot read 'seed=[1'"),
+    (["seed=???"], "seed: Missing mandatory value"),
+    (["kernel=flsh"], "unknown kernel 'flsh'; did you mean 'flash'? known: auto, reference, sdpa, flash, flex"),
+    (["training.learning_rate=-1"], "training.learning_rate=-1: should be greater than 0"),
+    (["training.learning_rate=fast"], "or should be 'tuned'"),
+    (["training.epochs=0"], "training.epochs=0: should be greater than 0"),
+    (["data.augmentation.crop_min_scale=2"], "should be less than or equal to 1"),
+    (["task.resolutions=[225]"], "resolution 225 is not one of [224, 288, 320, 384, 448, 512]"),
+    (["task.resolutions=225"], "should be a valid array"),
+    (["task=[a,b]"], "task is one name"),
+    (["model=vit_small_patch16"], "not a multiple of patch_size 16"),
+    (["evaluation=deit3"], "the model trains at 12"),
+    (["model.image_size=${foo}"], "Interpolation key 'foo' not found"),
+    (["~model"], "model is missing"),
+    (["task.name=x"], "write task=NAME"),
+    (["task.domain=text"], "task.domain belongs to the task"),
+    (["domain=text"], "domain belongs to the task"),
+    (["attention.options_2d.num_freq=1"], "did you mean 'num_frequencies'?"),
+    (["hydra.verbose=true"], "nothing else"),
+    (["trainer@model=cpu"], "nothing else"),
+    (["attention.lanes=crave"], "did you mean 'carve'?"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "expected"), MISTAKES, ids=[" ".join(mistake[0]) for mistake in MISTAKES])
+def test_a_mistake_is_one_line_with_what_is_allowed(overrides, expected):
+    with pytest.raises(UsageError) as caught:
+        COMPOSER.compose(overrides)
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_keys_at_their_default_are_set_without_a_plus():
+    """color_jitter is in the model of a run but not in data/fashion_mnist.yaml."""
+    assert COMPOSER.compose(["data.augmentation.color_jitter=0.1"]).spec.data.augmentation.color_jitter == 0.1
+    assert "data.augmentation.color_jitter" in known_keys() and "domain" not in known_keys()
+
+
+def test_new_options_are_added_with_a_plus():
+    with pytest.raises(UsageError, match=r"to add it write '\+attention.options.extra=1'"):
+        COMPOSER.compose(["attention.options.extra=1"])
+    assert COMPOSER.compose(["+attention.options.extra=1"]).spec.attention.options == {"extra": 1}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "variant"),
+    [
+        ([], {}),
+        (["seed=3", "trainer.num_workers=2", "trainer.num_threads=2", "runs_dir=elsewhere", "retrain=true", "kernel=auto"], {}),
+        (["data.root=/somewhere", "scale=paper", "trainer=ddp"], {}),
+        (["kernel=sdpa"], {"kernel": "sdpa"}),
+        (["training.epochs=77", "seed=1"], {"training.epochs": 77}),
+        (["attention=nope", "attention.lanes=append"], {"attention.lanes": "append"}),
+        (["trainer.precision=bf16-mixed"], {"precision": "bf16-mixed"}),
+        (["evaluation.coords=[raw]"], {"evaluation.coords": ["raw"]}),
+        (["+attention.options.extra=1"], {"attention.options.extra": 1}),
+        (
+            ["data=fashion_mnist_full"],
+            {"data.name": "fashion_mnist_full", "data.num_train": None, "data.num_validation": None, "data.num_test": None},
+        ),
+    ],
+)
+def test_variant(overrides, variant):
+    assert COMPOSER.compose(overrides).variant == variant
+
+
+def test_machine_and_paths_do_not_change_the_hash():
+    plain = COMPOSER.compose([]).spec.config_hash
+    for override in ("runs_dir=x", "retrain=true", "data.root=/x", "trainer.num_workers=4", "trainer.num_threads=2"):
+        assert COMPOSER.compose([override]).spec.config_hash == plain, override
+    for override in ("seed=1", "training.epochs=5", "trainer.precision=bf16-mixed", "attention=nope", "task=vit_res448"):
+        assert COMPOSER.compose([override]).spec.config_hash != plain, override
+
+
+def test_recorded_overrides_hold_no_paths():
+    assert COMPOSER.compose(["seed=1", "data.root=/home/me", "runs_dir=/tmp/x", "data.class_map=/a"]).overrides == ["seed=1"]
+
+
+def test_split_sweep_is_the_product_last_one_fastest():
+    assert COMPOSER.split_sweep(["attention=goat,nope", "scale=smoke", "seed=range(0,3)"]) == [
+        ["attention=goat", "scale=smoke", "seed=0"],
+        ["attention=goat", "scale=smoke", "seed=1"],
+        ["attention=goat", "scale=smoke", "seed=2"],
+        ["attention=nope", "scale=smoke", "seed=0"],
+        ["attention=nope", "scale=smoke", "seed=1"],
+        ["attention=nope", "scale=smoke", "seed=2"],
+    ]
+
+
+def test_split_sweep_of_lists_globs_and_numbers():
+    assert COMPOSER.split_sweep(["task.resolutions=[224,512],[224]"]) == [["task.resolutions=[224,512]"], ["task.resolutions=[224]"]]
+    assert COMPOSER.split_sweep(["task=glob(vit_res3*)"]) == [["task=vit_res320"], ["task=vit_res384"]]
+    assert COMPOSER.split_sweep(["+attention.options.x=1,2"]) == [["+attention.options.x=1"], ["+attention.options.x=2"]]
+    assert COMPOSER.split_sweep([]) == [[]]
+    with pytest.raises(UsageError, match="matches none"):
+        COMPOSER.split_sweep(["task=glob(nothing*)"])
+    with pytest.raises(UsageError, match="works on task"):
+        COMPOSER.split_sweep(["seed=glob(*)"])
+
+
+def test_a_folder_of_ones_own(tmp_path):
+    (tmp_path / "model").mkdir()
+    text = (TREE.roots[0].path / "model" / "vit_nano.yaml").read_text()
+    (tmp_path / "model" / "mine.yaml").write_text(text.replace("vit_nano", "mine").replace("embed_dim: 64", "embed_dim: 32"))
+    composed = Composer(str(tmp_path)).compose(["model=mine"])
+    assert composed.spec.model.embed_dim == 32
+    assert composed.sources == {"model/mine": "--config-dir"}
+    (tmp_path / "model" / "vit_micro.yaml").write_text(text)
+    with pytest.raises(UsageError, match="model=vit_micro is provided by both goatbench and --config-dir"):
+        Composer(str(tmp_path)).compose([])
+    with pytest.raises(UsageError, match="is not a folder"):
+        Composer(str(tmp_path / "nowhere"))
+
+
+def test_an_attention_without_code_says_so(tmp_path):
+    (tmp_path / "attention").mkdir()
+    (tmp_path / "attention" / "orphan.yaml").write_text("name: orphan\naxes: [2]\n")
+    with pytest.raises(UsageError, match=r"attention=orphan has values \(from --config-dir\) but no code"):
+        Composer(str(tmp_path)).compose(["attention=orphan"])
+
+
+def test_broken_yaml_names_its_file(tmp_path):
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "bad.yaml").write_text("name: [")
+    with pytest.raises(UsageError, match=r"bad\.yaml is not valid YAML"):
+        Composer(str(tmp_path)).compose(["task=bad"])
+
+
+def test_defaults_exist():
+    for group, name in ConfigTree.find().defaults().items():
+        assert name.partition("/")[0] in TREE.options(group)
