@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,9 @@ from .statistics import Summary
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
-MAX_NAME_WIDTH = 60
+MIN_NAME_WIDTH = 16
+MAX_NAME_WIDTH = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +74,9 @@ def print_board(board: Board, console: Console) -> None:
     from rich.text import Text
 
     console.print(Text(one_line(board.title, 500), style="bold"))
-    for page, folded in _pages(board, console.width):
-        console.print(_table(board, page, folded))
+    for page, name_width in _pages(board, console.width):
+        for line, style in _table(board, page, name_width):
+            console.print(Text(line, style=style), no_wrap=True, overflow="ignore", crop=False)
     for note in board.notes:
         console.print(Text("- " + one_line(note, 2000)))
 
@@ -90,45 +92,55 @@ def to_text(board: Board, width: int = 80) -> str:
     return "".join(line.rstrip() + "\n" for line in console.file.getvalue().splitlines())
 
 
-def _table(board: Board, columns: tuple[Column, ...], folded: bool) -> Table:
-    from rich.box import Box
-    from rich.table import Table
-    from rich.text import Text
+def _table(board: Board, columns: tuple[Column, ...], name_width: int) -> Iterator[tuple[str, str]]:
+    """Lines and their style. Laid out here: rich's own tables take most of a second for some hundred rows."""
+    rank_width = max(len(text) for text in ("rank", *(row.rank for row in board.rows)))
+    widths = [_width(board, column) for column in columns]
 
-    rule_below_head = Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
-    table = Table(box=rule_below_head, show_edge=False, padding=0, pad_edge=False)
-    table.add_column("rank", no_wrap=True)
-    table.add_column("row", overflow="fold")
-    for column in columns:
-        table.add_column(Text(column.head), justify="right" if column.numeric else "left", no_wrap=True)
+    def line(rank: str, name: str, texts: Iterable[str]) -> str:
+        cells = (text.rjust(n) if column.numeric else text.ljust(n) for text, n, column in zip(texts, widths, columns, strict=True))
+        return " ".join((rank.ljust(rank_width), name.ljust(name_width), *cells)).rstrip()
+
+    yield line("rank", "row", (column.head for column in columns)), "bold"
+    yield "─" * (rank_width + 1 + name_width + sum(widths) + len(widths)), ""
     for row in board.rows:
-        name = _fold(row.label) if folded else row.label
         style = "dim" if row.is_control else ""
-        table.add_row(row.rank, Text(name), *(Text(_text(row, column)) for column in columns), style=style)
-    return table
+        first, *more = _fold(row.label, name_width)
+        yield line(row.rank, first, (_text(row, column) for column in columns)), style
+        for part in more:
+            yield line("", part, ("" for _ in columns)), style
 
 
-def _pages(board: Board, width: int) -> list[tuple[tuple[Column, ...], bool]]:
-    """Columns that fit beside rank and name, and whether the names must be folded at their bracket for it."""
+def _pages(board: Board, width: int) -> list[tuple[tuple[Column, ...], int]]:
+    """Columns that fit beside rank and name, page by page, each with the width of the names: whole if all fits, else folded."""
+    labels = ["row", *(row.label for row in board.rows)]
     rank = max(len(text) for text in ("rank", *(row.rank for row in board.rows))) + 1
-    whole = rank + max(len(text) for text in ("row", *(row.label for row in board.rows)))
-    narrow = rank + max(len(line) for text in ("row", *(row.label for row in board.rows)) for line in _fold(text).split("\n"))
-    widths = [1 + max(len(text) for text in (c.head, *(_text(row, c) for row in board.rows))) for c in board.columns]
-    if whole + sum(widths) <= width:
-        return [(board.columns, False)]
+    widths = [_width(board, column) + 1 for column in board.columns]
+    whole = max(map(len, labels))
+    if rank + whole + sum(widths) <= width:
+        return [(board.columns, whole)]
+    folded = min(max(len(part) for label in labels for part in label.replace("[", "\n[", 1).split("\n")), max(MIN_NAME_WIDTH, width // 3))
     pages: list[list[Column]] = [[]]
-    used = narrow
+    used = rank + folded
     for column, size in zip(board.columns, widths, strict=True):
         if pages[-1] and used + size > width:
             pages.append([])
-            used = narrow
+            used = rank + folded
         pages[-1].append(column)
         used += size
-    return [(tuple(page), True) for page in pages]
+    return [(tuple(page), folded) for page in pages]
 
 
-def _fold(name: str) -> str:
-    return name.replace("[", "\n[", 1)
+def _fold(name: str, width: int) -> list[str]:
+    """The name in lines of at most `width`: broken before its bracket, else anywhere."""
+    if len(name) <= width:
+        return [name]
+    parts = name.replace("[", "\n[", 1).split("\n")
+    return [part[start : start + width] for part in parts for start in range(0, len(part), width)]
+
+
+def _width(board: Board, column: Column) -> int:
+    return max(len(column.head), *(len(_text(row, column)) for row in board.rows), 0)
 
 
 def _text(row: Row, column: Column) -> str:

@@ -110,8 +110,9 @@ def _place_finished(card: TaskCard, metric: Metric, run: Sample, groups: dict[st
             if name in conditions and conditions[name] not in card.headline_rows.get(name, ())
         )
         cells.setdefault((further, variant), {}).setdefault(conditions[card.column_condition], measurement)
+    shared = _key(card, run.record)
     for (further, variant), columns in cells.items():
-        key = _key(card, run.record) | {f"condition.{name}": value for name, value in further}
+        key = shared | {f"condition.{name}": value for name, value in further}
         group = groups.setdefault(canonical_json(key), Group(key))
         group.add(*_row_name(run.record, variant), Sample(run.record, run.is_local, columns))
 

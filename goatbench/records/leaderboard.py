@@ -46,8 +46,9 @@ def _board(card: TaskCard, metric: Metric, group: Group, groups: list[Group]) ->
     rows = []
     for name in order:
         row = group.rows[name]
-        cells = {column.key: _cell(metric, row, value) for value, column in columns.items()}
-        if not row.finished:
+        finished = row.finished
+        cells = {column.key: _cell(metric, finished, value) for value, column in columns.items()}
+        if not finished:
             cells[columns[headline].key if headline in columns else "seeds"] = Cell(str(row.failed[-1].record.status))
         cells |= {column.key: Cell(texts[name]) for column, texts in extras if texts[name]}
         is_local = any(sample.is_local for sample in row.samples.values())
@@ -82,14 +83,14 @@ def _score_columns(card: TaskCard, metric: Metric, group: Group, headline: Any) 
     return columns
 
 
-def _cell(metric: Metric, row: RowSamples, value: Any) -> Cell:
+def _cell(metric: Metric, finished: list[Sample], value: Any) -> Cell:
     """'40.2±1.1' (standard deviation), '40.2±?' with one seed, '40.2±1.1 (2)' with fewer seeds than the row, 'n/a', or '-'."""
-    measured = [sample.cells[value] for sample in row.finished if value in sample.cells]
+    measured = [sample.cells[value] for sample in finished if value in sample.cells]
     numbers = [measurement.value for measurement in measured if measurement.value is not None]
     if not numbers:
         return Cell("n/a" if measured else "-")
     summary = summarise(numbers)
-    count = "" if summary.n == len(row.finished) else f" ({summary.n})"
+    count = "" if summary.n == len(finished) else f" ({summary.n})"
     return Cell(_show(metric, summary) + count, summary)
 
 

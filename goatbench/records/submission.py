@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UsageError
-from .files import create_exclusive, one_line, parse_record, read_bounded
+from .files import create_exclusive, one_line, read_record, record_bytes
 from .layout import RECORD, placed_at
 from .record import RUN_ID_PATTERN, RunRecord
 
@@ -39,18 +39,16 @@ def submit(
     root = Path(results_root).resolve()
     if not root.is_dir() or not os.access(root, os.W_OK):
         raise UsageError(f"the results folder {root} is not a writable folder: choose one with --results-dir DIR")
-    checked: dict[Path, tuple[RunRecord, bytes]] = {}
+    checked: dict[Path, RunRecord] = {}
     for run in runs:
         source = _record_file(run, Path(runs_dir))
-        content = read_bounded(source)
-        record = parse_record(content, str(source))
+        record = read_record(source)
         _check_trust(record, source, allow_dirty)
         target = root / placed_at(record)
         _check_place(target, root)
-        if checked.setdefault(target, (record, content))[1] != content or (target.exists() and read_bounded(target) != content):
+        if checked.setdefault(target, record) != record or (target.exists() and read_record(target) != record):
             raise UsageError(f"another record with the run id {record.run_id} is there already: {target} is never overwritten")
-        checked[target] = (record, content)
-    return [_place(target, root, record, content) for target, (record, content) in checked.items()]
+    return [_place(target, root, record) for target, record in checked.items()]
 
 
 def _record_file(run: str | Path, runs_dir: Path) -> Path:
@@ -105,14 +103,15 @@ def _check_place(target: Path, root: Path) -> None:
         raise UsageError(f"{target} lies outside the results folder {root}")
 
 
-def _place(target: Path, root: Path, record: RunRecord, content: bytes) -> Placed:
+def _place(target: Path, root: Path, record: RunRecord) -> Placed:
+    """Writes the record anew, not the bytes of its file: whatever a reader could take in two ways (doubled keys) is gone."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         _check_place(target, root)
-        create_exclusive(target, content)
+        create_exclusive(target, record_bytes(record))
         return Placed(target, record, already=False)
     except FileExistsError as error:
-        if target.is_file() and read_bounded(target) == content:
+        if target.is_file() and read_record(target) == record:
             return Placed(target, record, already=True)
         raise UsageError(f"cannot place {target}: {error.filename or target} is in the way") from None
     except OSError as error:

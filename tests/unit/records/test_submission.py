@@ -47,6 +47,12 @@ def test_the_same_record_twice_is_there_already(runs, results, make_record):
     assert [p.already for p in again] == [True]
 
 
+def test_a_doubled_key_is_settled_when_placed(results, tmp_path, make_record):
+    text = record_bytes(make_record()).decode().replace('"seed": 0', '"seed": 1, "seed": 0')
+    (tmp_path / "doubled.json").write_text(text)
+    assert submit([tmp_path / "doubled.json"], results)[0].path.read_bytes() == record_bytes(make_record())
+
+
 def test_another_record_with_the_same_run_id_is_refused(runs, results, tmp_path, make_record):
     record = finished(runs, make_record())
     (path,) = (p.path for p in submit([record.run_id], results, runs))
