@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from .fold import compute_dtype, fold
+from .fold import compute_dtype, fold, folded_width
 from .problem import Problem
 
 MAX_WIDTH = 256  # FlashAttention 2 serves head widths up to 256
@@ -35,9 +35,7 @@ class Flash:
             found.append("full and square causal attention only: no padding, documents, window or cached causality")
         if problem.prior.sink is not None or problem.needs_lse:
             found.append("its log-sum-exp carries no gradient, so neither sink nor lse")
-        width = max(problem.q.shape[-1] + problem.prior.num_lanes, problem.v.shape[-1])
-        if problem.prior.k_term is not None:
-            width = -(-(width + 3) // 8) * 8
+        width = folded_width(problem)
         if width > MAX_WIDTH:
             found.append(f"head width {width} with lanes, at most {MAX_WIDTH}")
         return tuple(found)

@@ -24,6 +24,8 @@ class Flex:
 
     def objections(self, problem: Problem) -> tuple[str, ...]:
         found = []
+        if problem.q.is_cuda and problem.q.dtype == torch.float64:
+            found.append("no float64 on CUDA")
         if not problem.q.is_cuda:
             if _demands_grad(problem):
                 found.append("no backward on a CPU")

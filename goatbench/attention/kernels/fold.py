@@ -32,6 +32,8 @@ def fold(problem: Problem) -> Folded:
     """Widen q, k and v to one common width W. Without lanes, key term or unequal widths the tensors pass through untouched."""
     dtype = compute_dtype(problem.q)
     prior = problem.prior
+    if prior.q_lanes is None and prior.k_term is None and problem.q.shape[-1] == problem.v.shape[-1] and dtype == problem.q.dtype:
+        return Folded(problem.q, problem.k, problem.v, problem.v.shape[-1])  # what single-token decoding without a prior costs
     q_parts, k_parts = [problem.q.to(dtype)], [problem.k.to(dtype)]
     if prior.q_lanes is not None:
         q_parts.append(kernel_query_lanes(problem, dtype))
@@ -49,6 +51,15 @@ def fold(problem: Problem) -> Folded:
     elif value_dim > width:
         q, k = F.pad(q, (0, value_dim - width)), F.pad(k, (0, value_dim - width))
     return Folded(q, k, v, value_dim)
+
+
+def folded_width(problem: Problem) -> int:
+    """The width W that `fold` will give, without folding."""
+    width = problem.q.shape[-1] + problem.prior.num_lanes
+    if problem.prior.k_term is not None:
+        width += 3 if compute_dtype(problem.q) in _HALF else 1
+        width += -width % 8
+    return max(width, problem.v.shape[-1])
 
 
 def compute_dtype(q: Tensor) -> torch.dtype:

@@ -10,9 +10,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .flash_lse import flash_with_lse
-from .fold import Folded, compute_dtype, fold, row_offset
+from .fold import Folded, compute_dtype, fold, folded_width, row_offset
 from .problem import Problem
 
+MAX_CUDA_WIDTH = 248  # the flash kernel serves 256, of which the gradient of the lse takes 8
 _BACKENDS = {0: "math", 1: "flash", 2: "efficient", 3: "cudnn"}
 
 
@@ -47,6 +48,8 @@ class Sdpa:
                 found.append("on CUDA the log-sum-exp comes from the flash kernel, which takes no mask and no bias")
             if compute_dtype(problem.q) not in (torch.float16, torch.bfloat16):
                 found.append(f"on CUDA the log-sum-exp comes from the flash kernel: float16 and bfloat16 only, not {problem.q.dtype}")
+            if folded_width(problem) > MAX_CUDA_WIDTH:
+                found.append(f"head width {folded_width(problem)} with lanes; with a log-sum-exp on CUDA at most {MAX_CUDA_WIDTH}")
         return tuple(found)
 
     def describe(self, problem: Problem) -> str:
