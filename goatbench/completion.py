@@ -2,39 +2,47 @@
 
 from __future__ import annotations
 
+import typer
+
 from .config_tree import GROUPS, ConfigTree
 
-SINGLE = ("seed=", "kernel=", "retrain=", "runs_dir=")
+KEYS = (*(f"{group}=" for group in GROUPS), "seed=", "kernel=", "retrain=", "runs_dir=")
 KERNELS = ("auto", "reference", "sdpa", "flash", "flex")
 
 
-def complete_override(args: list[str], incomplete: str) -> list[str]:
-    """Candidates for the word under the cursor.
-
-    bash breaks words at '=', so `task=vi` arrives as ['task', '='] and 'vi', and only the part behind '=' is to be returned;
-    other shells hand over the whole word.
-    """
-    if incomplete == "=" and args:
-        return _values(args[-1], "")
-    if len(args) >= 2 and args[-1] == "=":
-        return _values(args[-2], incomplete)
-    key, equals, value = incomplete.partition("=")
-    if equals:
-        return [f"{key}={name}" for name in _values(key, value)]
-    return [word for word in (*(f"{group}=" for group in GROUPS), *SINGLE) if word.startswith(incomplete)]
+def complete_override(context: typer.Context, incomplete: str) -> list[str]:
+    """What typer calls for the overrides of `run`; the words before the cursor are the argument's value so far."""
+    return candidates(list(context.params.get("overrides") or []), incomplete)
 
 
-def complete_task(args: list[str], incomplete: str) -> list[str]:
+def complete_task(context: typer.Context, incomplete: str) -> list[str]:
     """Task names for `leaderboard`, plain or behind `task=`."""
-    if incomplete.startswith(("task", "=")) or (args and args[-1] == "="):
-        return complete_override(args, incomplete)
-    return [name for name in ConfigTree.find().options("task") if name.startswith(incomplete)]
+    before = list(context.params.get("names") or [])
+    if incomplete.startswith(("task=", "=")) or (before and before[-1] in ("task", "=")):
+        return candidates(before, incomplete)
+    return [name for name in ("task=", *ConfigTree.find().options("task")) if name.startswith(incomplete)]
 
 
 def complete_name(incomplete: str) -> list[str]:
     """Names that `show` knows."""
     tree = ConfigTree.find()
     return [name for group in GROUPS for name in tree.options(group) if name.startswith(incomplete)]
+
+
+def candidates(args: list[str], incomplete: str) -> list[str]:
+    """Candidates for the override under the cursor.
+
+    bash breaks words at '=', so `task=vi` arrives as ['task', '='] and 'vi', and only the part behind '=' is to be returned;
+    other shells hand over the whole word.
+    """
+    if incomplete in ("", "=") and args and f"{args[-1]}=" in KEYS:  # typer turns a lone '=' into ''
+        return _values(args[-1], "")
+    if len(args) >= 2 and args[-1] == "=":
+        return _values(args[-2], incomplete)
+    key, equals, value = incomplete.partition("=")
+    if equals:
+        return [f"{key}={name}" for name in _values(key, value)]
+    return [word for word in KEYS if word.startswith(incomplete)]
 
 
 def _values(key: str, start: str) -> list[str]:

@@ -18,8 +18,9 @@ from .spec import DOMAIN_AXES, RunSpec
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
 
-OPEN_KEYS = ("attention.options", "attention.options_1d", "attention.options_2d", "attention.tuned", "evaluation.pixels")
 PATH_KEYS = ("runs_dir", "data.root", "data.class_map")  # a record holds no paths of this machine
+NEVER_VARIANT = {"task", "attention", "scale", "seed", "retrain", *PATH_KEYS}
+OPEN_KEYS = ("attention.options", "attention.options_1d", "attention.options_2d", "attention.tuned", "evaluation.pixels")
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ class Composer:
         given = zip(overrides, parsed, strict=True)
         spec = self._spec(choices, [_settable(line, one) for line, one in given if one.key_or_group != "scale"])
         named = choices["task"], choices["attention"], spec.scale
+        if {one.key_or_group for one in parsed} <= NEVER_VARIANT:
+            self._plain.setdefault(named, spec.identity)
         if named not in self._plain:
             plain = [f"task={named[0]}", f"attention={named[1]}"]
             self._plain[named] = self._spec(self._choices([_parse(line) for line in (*plain, f"scale={named[2]}")]), plain).identity

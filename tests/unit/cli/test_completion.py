@@ -1,0 +1,48 @@
+"""Tab completion, as bash (which breaks words at '=') and other shells ask for it."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from goatbench.completion import candidates
+from goatbench.config_tree import ConfigTree
+
+
+@pytest.mark.parametrize(
+    ("args", "incomplete", "expected"),
+    [
+        ([], "task=vit_res3", ["task=vit_res320", "task=vit_res384"]),
+        (["task", "="], "vit_res3", ["vit_res320", "vit_res384"]),
+        (["seed=1"], "attention=rope_", ["attention=rope_axial", "attention=rope_mixed"]),
+        ([], "attention=goat,rope_m", ["attention=goat,rope_mixed"]),
+        ([], "kernel=f", ["kernel=flash", "kernel=flex"]),
+        ([], "sc", ["scale="]),
+        ([], "seed=", []),
+        ([], "nothing", []),
+    ],
+)
+def test_candidates(args, incomplete, expected):
+    assert candidates(args, incomplete) == expected
+
+
+def test_all_values_after_the_equals_sign():
+    assert candidates(["task"], "=") == candidates(["task"], "") == ConfigTree.find().options("task")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("goatbench run attention = rope_", "rope_axial\nrope_mixed"),
+        ("goatbench leaderboard task = vit_reso", "vit_resolution"),
+        ("goatbench leaderboard vit_reso", "vit_resolution"),
+        ("goatbench show sink", "sink_scalar"),
+        ("goatbench lea", "leaderboard"),
+    ],
+)
+def test_bash(words, expected):
+    """The variables that the script of `goatbench --show-completion` sets."""
+    environment = {**os.environ, "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1), "_GOATBENCH_COMPLETE": "complete_bash"}
+    done = subprocess.run([sys.executable, "-m", "goatbench"], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == expected
