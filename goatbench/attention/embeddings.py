@@ -35,9 +35,11 @@ class LearnedAbsolute(PositionScheme):
     def embed(self, x: Tensor, positions: Positions) -> Tensor:
         if self.shape.num_axes == 1:
             longest = self.shape.train_extent[0]
-            index = positions.order
+            index = positions.order.clamp_min(0)  # left padding has order < 0
             if index.numel() and int(index.max()) >= longest:
-                raise ValueError(f"learned_absolute has {longest} positions, got position {int(index.max())}: not applicable beyond the training length")
+                raise ValueError(
+                    f"learned_absolute has {longest} positions, got position {int(index.max())}: not applicable beyond the training length"
+                )
             return x + self.table[index].to(x.dtype)
         if not isinstance(positions.layout, Grid):
             raise ValueError("learned_absolute needs a whole grid: embed before patches are dropped")

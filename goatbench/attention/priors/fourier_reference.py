@@ -26,21 +26,30 @@ from .recency import alibi_slopes, inverse_softplus
 
 
 class GoatReference(PositionScheme):
-    """pos_rank, abs_rank: numbers R and M of relative and absolute frequencies, over all axes; pos_rank None: head_dim / 4. base: of both ladders.
+    """pos_rank, abs_rank: numbers R and M of relative and absolute frequencies, over all axes; pos_rank None: head_dim / 4.
 
+    base: of both ladders of frequencies.
     init: 'seeded' (their language models: ALiBi's slopes, spectral part N(0, 0.01)) or 'uniform' (their ViT: a flat prior).
-    train_length: T of the sink features; None: the number of keys minus one, as their ViT leaves it.
+    train_length: T of the sink features; None: the train extent in 1D, as in their language models (with the number of keys, cached
+                  decoding would differ from one pass), and the number of keys minus one in 2D, as their ViT leaves it.
     """
 
     is_relative = False
 
     def __init__(
-        self, shape: ModelShape, pos_rank: int | None, abs_rank: int, init: str = "seeded", train_length: int | None = None, base: float = 10_000.0
+        self,
+        shape: ModelShape,
+        pos_rank: int | None,
+        abs_rank: int,
+        init: str = "seeded",
+        train_length: int | None = None,
+        base: float = 10_000.0,
     ) -> None:
         super().__init__(shape)
         if init not in ("seeded", "uniform"):
             raise ValueError(f"init = {init!r}: allowed are 'seeded' and 'uniform'")
         pos_rank = shape.head_dim // 4 if pos_rank is None else pos_rank
+        train_length = shape.train_extent[0] if train_length is None and shape.num_axes == 1 else train_length
         self.pos_rank, self.abs_rank, self.init, self.train_length, self.base = pos_rank, abs_rank, init, train_length, base
         self.num_lanes = 2 * pos_rank + 1
         heads = shape.num_kv_heads
@@ -90,7 +99,8 @@ class GoatReference(PositionScheme):
         q_lanes = torch.cat((spectral_q, torch.ones_like(spectral_q[..., :1])), dim=-1)
         row_lanes = None
         if self.shape.causal:  # a row term for sinks: minus slope * i
-            q_term = -F.softplus(self.recency_slope_raw).repeat_interleave(group)[:, None] * query_positions.order[:, None].to(q_lanes.dtype)
+            slopes = F.softplus(self.recency_slope_raw).repeat_interleave(group)
+            q_term = -slopes[:, None] * query_positions.order[:, None].to(q_lanes.dtype)
             return LogPrior(q_lanes, k_lanes, row_lanes, q_term=q_term)
         return LogPrior(q_lanes, k_lanes, row_lanes)
 
@@ -100,7 +110,7 @@ class GoatReference(PositionScheme):
         t = positions.order.to(dtype)  # the raster index, prefix included
         length = float(self.train_length if self.train_length is not None else max(positions.num_tokens - 1, 1))
         features = [*self._waves(positions, self.absolute_frequencies)]
-        ramp = torch.stack((t / length, torch.log1p(t) / math.log1p(length)), dim=-1)[:, None]
+        ramp = torch.stack((t / length, torch.log1p(t.clamp_min(0)) / math.log1p(length)), dim=-1)[:, None]  # padding: t < 0
         hidden = F.silu(self.fc1(torch.cat((*features, ramp), dim=-1)))
         shared = self.fc2(hidden).squeeze(-1)  # [B|1, 1, K]
         first = (positions.order == 0).to(dtype)[:, None]

@@ -1,0 +1,84 @@
+"""Every registered attention as a small layer, with the options of its committed config: what invariants are stated for."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+import torch
+import yaml
+
+from goatbench.attention.kernels.problem import Kernel
+from goatbench.attention.layer import SelfAttention
+from goatbench.attention.mask import Mask
+from goatbench.attention.positions import Positions
+from goatbench.attention.scheme import ModelShape, PositionScheme
+from goatbench.registry import OWN, attentions
+
+EMBED_DIM, NUM_HEADS, HEAD_DIM = 16, 4, 32
+TRAIN_LENGTH, TRAIN_GRID = 256, (6, 5)
+OWN_NAMES = [name for name in attentions.names() if attentions.provider(name) == OWN]
+CONFIGS = {name: yaml.safe_load(files("goatbench.configs").joinpath("attention", f"{name}.yaml").read_text()) for name in OWN_NAMES}
+ONE_KEY_HEAD_PER_QUERY_HEAD = {"rope_mixed"}  # a set of frequencies per head
+
+LINES = [name for name in OWN_NAMES if 1 in CONFIGS[name]["axes"]]
+GRIDS = [name for name in OWN_NAMES if 2 in CONFIGS[name]["axes"]]
+BIDIRECTIONAL_LINES = [name for name in LINES if name != "alibi"]
+ROWS = [(name, "line") for name in LINES] + [(name, "grid") for name in GRIDS]
+
+
+def options_of(name: str, axes: int) -> dict:
+    """The options of the committed config, for lines (axes = 1) or images (axes = 2)."""
+    return {**CONFIGS[name]["options"], **CONFIGS[name][f"options_{axes}d"]}
+
+
+def make_shape(name: str, kind: str, causal: bool | None = None, num_prefix: int = 1, grid: tuple[int, int] = TRAIN_GRID) -> ModelShape:
+    """kind 'line' (causal unless told otherwise) or 'grid'; two query heads per key head where the mechanism allows it."""
+    kv = NUM_HEADS if name in ONE_KEY_HEAD_PER_QUERY_HEAD else NUM_HEADS // 2
+    if kind == "line":
+        return ModelShape(1, causal is not False, EMBED_DIM, 1, NUM_HEADS, kv, HEAD_DIM, (TRAIN_LENGTH,))
+    return ModelShape(2, bool(causal), EMBED_DIM, 1, NUM_HEADS, kv, HEAD_DIM, grid, num_prefix)
+
+
+def make_scheme(name: str, shape: ModelShape, **options: object) -> PositionScheme:
+    return attentions.get(name)(shape, **{**options_of(name, shape.num_axes), **options})
+
+
+def make_layer(
+    name: str,
+    kind: str,
+    causal: bool | None = None,
+    num_prefix: int = 1,
+    grid: tuple[int, int] = TRAIN_GRID,
+    kernel: Kernel | None = None,
+    lanes: str = "carve",
+    dtype: torch.dtype = torch.float64,
+    seed: int = 0,
+) -> SelfAttention:
+    """The layer with every parameter away from its initial value, so that no part of the prior is silent."""
+    torch.manual_seed(seed)
+    shape = make_shape(name, kind, causal, num_prefix, grid)
+    layer = SelfAttention(shape, make_scheme(name, shape), kernel=kernel, lanes=lanes).to(dtype)
+    randomise(layer.scheme, seed)
+    return layer
+
+
+def randomise(scheme: PositionScheme, seed: int = 0, std: float = 0.5) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in scheme.parameters():
+            parameter.copy_(std * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+
+
+def run(layer: SelfAttention, x: torch.Tensor, positions: Positions, mask: Mask | None = None, cache=None) -> torch.Tensor:
+    """Embed and attend, as a one-layer model does; causal if the model is."""
+    mask = Mask(causal=layer.shape.causal) if mask is None else mask
+    return layer(layer.scheme.embed(x, positions), positions, mask, cache)
+
+
+def tokens(num_tokens: int, batch: int = 2, seed: int = 1, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    """[batch, num_tokens, EMBED_DIM]"""
+    return torch.randn(batch, num_tokens, EMBED_DIM, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def assert_close(actual: torch.Tensor, expected: torch.Tensor, atol: float = 1e-10, rtol: float = 1e-9) -> None:
+    torch.testing.assert_close(actual, expected, rtol=rtol, atol=atol)
