@@ -1,0 +1,83 @@
+"""The loss of one training step against its definition."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from goatbench.errors import UsageError
+from goatbench.spec import AugmentationSpec, TrainingSpec
+from goatbench.training.classifier import Classifier
+
+
+class Constant(nn.Module):
+    """The same logits for every image."""
+
+    def __init__(self, logits: list[float]) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(torch.tensor(logits))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.logits.expand(len(images), -1)
+
+
+LOGITS = [math.log(1.0), math.log(2.0), math.log(5.0)]  # softmax 1/8, 2/8, 5/8; sigmoid 1/2, 2/3, 5/6
+IMAGES, LABELS, IDS = torch.zeros(2, 1, 8, 8), torch.tensor([1, 2]), torch.tensor([10, 11])
+
+
+def step(loss: str = "cross_entropy", **augmentation: float) -> float:
+    recipe = TrainingSpec(epochs=1, batch_size=2, default_learning_rate=1e-3, loss=loss)
+    module = Classifier(Constant(LOGITS), recipe, AugmentationSpec(crop_min_scale=1.0, **augmentation), 1e-3, 10, 3)
+    return float(module.training_step((IMAGES.clone(), LABELS, IDS), 0))
+
+
+def test_cross_entropy():
+    assert step() == pytest.approx(-(math.log(2 / 8) + math.log(5 / 8)) / 2, rel=1e-6)
+
+
+def test_label_smoothing_spreads_over_all_classes():
+    """0.3 of the mass is uniform over the three classes."""
+    uniform = -(math.log(1 / 8) + math.log(2 / 8) + math.log(5 / 8)) / 3
+    assert step(label_smoothing=0.3) == pytest.approx(0.7 * step() + 0.3 * uniform, rel=1e-6)
+
+
+def test_binary_cross_entropy_is_a_mean_over_images_and_classes():
+    first = math.log(1 / 2) + math.log(2 / 3) + math.log(1 - 5 / 6)  # label 1
+    second = math.log(1 / 2) + math.log(1 - 2 / 3) + math.log(5 / 6)  # label 2
+    assert step("binary_cross_entropy") == pytest.approx(-(first + second) / 6, rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["mixup", "cutmix"])
+def test_mixed_targets(kind):
+    """Two images with labels 1 and 2 mixed with each other: the targets are (w, 1 - w) and (1 - w, w), whose mean is one half each,
+    whatever w is; under binary cross-entropy both classes are positives of both images."""
+    np.random.seed(0)
+    assert step(**{kind: 1.0}) == pytest.approx(-(math.log(2 / 8) + math.log(5 / 8)) / 2, rel=1e-5)
+    both = -(math.log(1 / 2) + math.log(2 / 3) + math.log(5 / 6)) / 3
+    assert step("binary_cross_entropy", **{kind: 1.0}) == pytest.approx(both, rel=1e-5)
+
+
+def test_mixup_mixes_the_images():
+    recipe = TrainingSpec(epochs=1, batch_size=2, default_learning_rate=1e-3)
+    seen = []
+    net = Constant(LOGITS)
+    net.register_forward_pre_hook(lambda _, args: seen.append(args[0].clone()))
+    module = Classifier(net, recipe, AugmentationSpec(crop_min_scale=1.0, mixup=1.0), 1e-3, 10, 3)
+    np.random.seed(0)
+    images = torch.stack([torch.zeros(1, 8, 8), torch.ones(1, 8, 8)])
+    module.training_step((images, LABELS, IDS), 0)
+    first, second = float(seen[0][0, 0, 0, 0]), float(seen[0][1, 0, 0, 0])
+    assert 0 < first < 1 and first + second == pytest.approx(1)
+
+
+def test_odd_batches_and_smoothed_binary_targets_are_refused():
+    with pytest.raises(UsageError, match="batch size 1 a process is odd"):
+        recipe = TrainingSpec(epochs=1, batch_size=1, default_learning_rate=1e-3)
+        module = Classifier(Constant(LOGITS), recipe, AugmentationSpec(crop_min_scale=1.0, cutmix=1.0), 1e-3, 10, 3)
+        module.training_step((IMAGES[:1], LABELS[:1], IDS[:1]), 0)
+    with pytest.raises(UsageError, match="label_smoothing=0"):
+        step("binary_cross_entropy", mixup=0.8, label_smoothing=0.1)
