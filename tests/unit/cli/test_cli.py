@@ -1,0 +1,160 @@
+"""The shell: one line an error, exit codes, quick answers without torch and Hydra, help with examples."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from goatbench import cli, listing
+from goatbench.registry import attentions
+
+VERBS = ("run", "list", "show", "leaderboard", "submit", "doctor")
+
+
+def call(capsys, *arguments):
+    """(exit code, stdout, stderr) of one command line, in this process."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main(list(arguments))
+    out, err = capsys.readouterr()
+    return ended.value.code, out, err
+
+
+MISTAKES = [
+    (["run", "task=vit_res51"], "unknown task 'vit_res51'; did you mean 'vit_res512'?"),
+    (["run", "attention=alibi", "task=vit_res512"], "did you mean attention=alibi_2d?"),
+    (["run", "trainer.devces=2"], "did you mean 'trainer.devices'?"),
+    (["run", "seed=0,1"], "goatbench run -m seed=0,1"),
+    (["run", "-m", "attention=goat,gaot"], "did you mean 'goat'?"),
+    (["run", "-j", "2"], "-j 2 needs -m"),
+    (["run", "-j", "0", "-m"], "--jobs': Input should be greater"),
+    (["run", "--cfg", "jb"], "Invalid value for '--cfg'"),
+    (["run", "--config-dir", "/nowhere/at/all"], "--config-dir /nowhere/at/all is not a folder"),
+    (["run", "-m", "--cfg", "job"], "-m goes with neither"),
+    (["rnu"], "No such command 'rnu'"),
+    (["run", "--sede", "1"], "No such option"),
+    (["list", "taks"], "'taks' is not one of 'tasks'"),
+    (["show", "gaot"], "nothing is called 'gaot'; did you mean 'goat'?"),
+    (["show"], "Missing argument"),
+    (["leaderboard", "task=vit_res51"], "did you mean 'vit_res512'?"),
+    (["leaderboard", "attention=goat"], "is asked for with task=NAME"),
+    (["submit", "no-such-run"], "neither a run id"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "expected"), MISTAKES, ids=[" ".join(mistake[0]) for mistake in MISTAKES])
+def test_a_mistake_is_one_line_on_stderr_and_exit_code_2(capsys, arguments, expected):
+    code, out, err = call(capsys, *arguments)
+    assert code == 2
+    assert err.startswith("goatbench: ") and expected in err
+    assert err.count("\n") == 1 and out == ""
+
+
+def test_a_mistake_leaves_nothing_behind(tmp_path):
+    """A process of its own: no traceback, no folder, no data read."""
+    done = subprocess.run(
+        [sys.executable, "-m", "goatbench", "run", "task=vit_res51"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("goatbench: unknown task") and len(done.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+QUICK = [
+    ["--help"],
+    ["run", "--help"],
+    ["list"],
+    ["show", "vit_res512"],
+    ["show", "goat"],
+    ["show", "embedded"],
+    ["leaderboard", "vit_res512", "--runs-dir", "nowhere"],
+]
+
+
+@pytest.mark.parametrize("arguments", QUICK, ids=" ".join)
+def test_quick_verbs_import_neither_torch_nor_hydra(tmp_path, arguments):
+    script = (
+        "import sys\nfrom goatbench.cli import main\n"
+        f"try:\n    main({arguments!r})\nexcept SystemExit:\n    pass\n"
+        "heavy = {'torch', 'hydra', 'omegaconf', 'lightning', 'timm', 'numpy', 'matplotlib'} & set(sys.modules)\n"
+        "print('HEAVY', sorted(heavy))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "HEAVY []", done.stdout + done.stderr
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    script = "import sys, goatbench; print(sorted({'torch', 'pydantic', 'typer', 'yaml'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60).stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_each_verb_shows_an_example(capsys, verb):
+    code, out, _ = call(capsys, verb, "--help")
+    assert code == 0
+    assert re.search(rf"Example: goatbench {verb}\b", out)
+
+
+def test_every_name_in_the_examples_exists(capsys):
+    """The examples that cost nothing run as they stand; those of run are composed."""
+    for verb in ("list", "show"):
+        example = re.search(r"Example: goatbench (.*)", call(capsys, verb, "--help")[1]).group(1)
+        assert call(capsys, *example.split())[0] == 0
+    text = " ".join(call(capsys, "run", "--help")[1].split())
+    example = re.search(r"Example: goatbench (run .*?) Sweep:", text).group(1)
+    assert call(capsys, *example.split(), "--cfg", "job")[0] == 0
+
+
+def test_cfg_job_prints_the_resolved_configuration(capsys):
+    code, out, _ = call(capsys, "run", "--cfg", "job", "attention=nope", "seed=3", "scale=smoke")
+    values = yaml.safe_load(out)
+    assert code == 0
+    assert (values["seed"], values["attention"]["name"], values["scale"], values["domain"]) == (3, "nope", "smoke", "vision")
+    assert values["training"]["epochs"] == 1
+
+
+def test_options_may_stand_anywhere(capsys):
+    between, before = ("seed=3", "--cfg", "job", "attention=nope"), ("--cfg", "job", "seed=3", "attention=nope")
+    assert call(capsys, "run", *between) == call(capsys, "run", *before)
+
+
+def test_list_names_every_attention_with_its_axes(capsys):
+    code, out, _ = call(capsys, "list", "attentions")
+    lines = {line.split()[0]: line for line in out.splitlines()[1:]}
+    assert code == 0 and set(attentions.names()) <= set(lines)
+    assert "[1D 2D]" in lines["goat"] and "[1D   ]" in lines["alibi"] and "[2D   ]" in lines["alibi_2d"]
+
+
+def test_list_has_every_section(capsys):
+    out = call(capsys, "list")[1]
+    for section, group in listing.SECTIONS.items():
+        assert f"{section} ({group}=NAME)" in out
+
+
+def test_show_a_task_tells_the_card(capsys):
+    out = call(capsys, "show", "task=vit_res512")[1]
+    assert "task vit_res512, version" in out and "top1 at nominal 512, higher is better" in out
+    for part in ("what", "protocol", "nats", "chance", "time", "source", "expected"):
+        assert part in out
+
+
+def test_show_an_attention_tells_source_values_and_docstring(capsys):
+    out = call(capsys, "show", "alibi_2d")[1]
+    assert "goatbench.attention.priors.alibi:Alibi2D" in out
+    assert "Expected" in out and "axes: [2]" in out
+    assert "Euclidean" in out
+
+
+def test_bare_call_prints_help(capsys):
+    code, out, _ = call(capsys)
+    assert "Commands:" in out and code in (0, 2)
+
+
+def test_interrupt_is_130(monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(listing, "list_lines", interrupted)
+    code, _, err = call(capsys, "list")
+    assert (code, err.strip()) == (130, "goatbench: interrupted")
