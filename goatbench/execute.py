@@ -147,7 +147,8 @@ def _locked(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         file = open(folder / "lock", "w")  # noqa: SIM115 (held for the length of the block)
     except OSError as error:
-        raise UsageError(f"cannot write checkpoints under {folder.parent}: {error.strerror}; set runs_dir=PATH to a folder you can write") from None
+        hint = "set runs_dir=PATH to a folder you can write"
+        raise UsageError(f"cannot write checkpoints under {folder.parent}: {error.strerror}; {hint}") from None
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

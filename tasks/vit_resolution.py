@@ -99,6 +99,8 @@ class VisionTask:
         """Every resolution under every coordinate mode that makes a difference for the scheme."""
         split, base, pixels = spec.task.split, spec.evaluation.base, spec.evaluation.pixels
         modes = coordinate_modes(net.position.coordinate_modes, spec.evaluation.coords)
+        if not set(spec.task.resolutions) - {base}:
+            modes = modes[:1]  # at base the modes are the same thing
         results: dict[tuple[int, str], Evaluation] = {}
         for nominal in sorted({base, *spec.task.resolutions}):
             for mode in modes:
@@ -112,10 +114,11 @@ class VisionTask:
             side = math.floor(pixels[nominal] / spec.evaluation.crop_pct)
             where = {"nominal": nominal, "resolution": pixels[nominal], "coords": mode, "split": split}
             measurements += _measurements(result, results[base, mode], {**where, "resize_side": side})
-            costs += [
-                Cost(name="eval_images_per_second", value=result.images_per_second, unit="images/s", method=result.images_per_second_method, conditions=where),
-                Cost(name="eval_peak_memory_bytes", value=result.peak_memory_bytes, unit="bytes", method=result.peak_memory_method, conditions=where),
-            ]
+            for name, value, unit, method in (
+                ("eval_images_per_second", result.images_per_second, "images/s", result.images_per_second_method),
+                ("eval_peak_memory_bytes", result.peak_memory_bytes, "bytes", result.peak_memory_method),
+            ):
+                costs.append(Cost(name=name, value=value, unit=unit, method=method, conditions=where))
         return measurements, costs
 
     def _evaluate(self, spec: RunSpec, net: GoatViT, data: ImageData, pixels: int, mode: str) -> Evaluation:

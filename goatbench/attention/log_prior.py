@@ -90,7 +90,9 @@ class LogPrior:
         if self.q_lanes is not None:
             k_lanes = _per_query_head(self.k_lanes.to(dtype), num_heads)
             total = total + self.q_lanes.to(dtype) @ k_lanes.transpose(-1, -2)
-        offset = self.row_offset() if self.row_lanes is None else _add(self.q_term, -(self.q_lanes.to(dtype) * self.row_lanes.to(dtype)).sum(-1))
+        offset = self.q_term
+        if self.row_lanes is not None:
+            offset = _add(offset, -(self.q_lanes.to(dtype) * self.row_lanes.to(dtype)).sum(-1))
         if offset is not None:
             total = total + offset.to(dtype)[..., None]
         if self.k_term is not None:

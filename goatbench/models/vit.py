@@ -40,7 +40,8 @@ class GoatViT(Eva):
     img_size:   training size in pixels, int or (height, width); defines `train_grid`. Any other size that is a multiple of
                 patch_size is accepted at any time.
     global_pool, use_fc_norm: timm's meaning; pooling defaults to 'token' with a class token and to 'avg' without one.
-    init_values: initial LayerScale, None for none. The other arguments are timm's.
+    init_values: initial LayerScale, None for none. head_init_scale: 1, not timm's 0.001, with which a short training is still busy
+                growing its head (embedded scale, 4 epochs: 50 against 63 % top-1). The other arguments are timm's.
 
     There is no absolute embedding and no rotary module of timm's. The scheme is built once, and block N holds
     `scheme.for_layer(N)` as `blocks.N.attn.scheme`; what they share (an embedding table) is one object under all these names.
@@ -76,7 +77,7 @@ class GoatViT(Eva):
         patch_drop_rate: float = 0.0,
         drop_path_rate: float = 0.0,
         use_fc_norm: bool | None = None,
-        head_init_scale: float = 0.001,
+        head_init_scale: float = 1.0,
     ) -> None:
         if lanes not in LANES:
             raise ValueError(f"lanes {lanes!r} is unknown; one of {', '.join(LANES)}")
