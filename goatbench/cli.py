@@ -89,6 +89,14 @@ def run(
     from .execute import execute
 
     record = execute(composed, run_id, sweep_id)
+    if record.error is None:
+        from pathlib import Path
+
+        from .outcome import outcome_lines
+        from .registry import tasks
+
+        path = Path(composed.spec.runs_dir) / record.run_id / "record.json"
+        print("\n".join(outcome_lines(record, tasks.get(record.task.name).card, path)))
     if record.error is not None:
         print(f"goatbench: {record.status}: {_one_line(record.error.message)}", file=sys.stderr)
         raise typer.Exit(130 if record.status == "interrupted" else 1)

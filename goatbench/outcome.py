@@ -1,0 +1,49 @@
+"""What `goatbench run` prints at its end: one small table with uncertainties, where the weights came from, and the record's path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .records.record import Measurement, Metric, RunRecord, TaskCard
+
+
+def outcome_lines(record: RunRecord, card: TaskCard, path: Path) -> list[str]:
+    """Rows: metrics under each evaluation variant; columns: the card's column condition. Plain text, fits 80 columns."""
+    lines: list[str] = []
+    columns = list(dict.fromkeys(_column(m, card) for m in record.measurements))
+    variants = list(dict.fromkeys(_variant(m, card) for m in record.measurements))
+    cells = {(m.metric, _variant(m, card), _column(m, card)): m for m in record.measurements}
+    header = [card.column_label or card.column_condition, *columns]
+    rows = [
+        [f"{metric.name}{' %' if metric.percent else ''} {variant}".strip(), *(_cell(cells.get((metric.name, variant, c)), metric) for c in columns)]
+        for metric in card.metrics
+        for variant in variants
+    ]
+    widths = [max(len(row[n]) for row in [header, *rows]) for n in range(len(header))]
+    for row in [header, *rows]:
+        lines.append("  ".join([row[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True))]))
+    counts = sorted({m.n for m in record.measurements})
+    lines.append(f"±: standard error over n = {', '.join(f'{n:,}' for n in counts)} examples of this one seed; it does not cover other seeds")
+    if (training := record.training) is not None:
+        weights = f"weights of run {training.from_run} (same training hash; retrain=true trains anew)" if training.reused else "trained in this run"
+        lines.append(f"{weights}; learning rate {training.learning_rate:g} ({training.learning_rate_source}); epoch {training.selected_epoch}")
+    lines.append(f"record: {path}")
+    return lines
+
+
+def _column(measurement: Measurement, card: TaskCard) -> str:
+    conditions = measurement.conditions
+    value, nominal = conditions.get(card.column_label or card.column_condition), conditions[card.column_condition]
+    return str(nominal) if value is None or value == nominal else f"{value} ({nominal})"
+
+
+def _variant(measurement: Measurement, card: TaskCard) -> str:
+    return " ".join(str(measurement.conditions[name]) for name in card.row_conditions if name in measurement.conditions)
+
+
+def _cell(measurement: Measurement | None, metric: Metric) -> str:
+    if measurement is None or measurement.value is None:
+        return "n/a"
+    factor = 100 if metric.percent else 1
+    text = f"{factor * measurement.value:.{metric.digits}f}"
+    return text if measurement.stderr is None else f"{text}±{factor * measurement.stderr:.{metric.digits}f}"
