@@ -33,7 +33,7 @@ class Evaluation:
     top5: float
     top5_stderr: float
     nll_nats: float
-    nll_stderr: float
+    nll_stderr: float | None  # None for a single image
     ece: float
     images_per_second: float
     images_per_second_method: str
@@ -190,7 +190,7 @@ def _summary(shard: _Shard, num_examples: int) -> Evaluation:
         top5=values["top5"],
         top5_stderr=binomial_stderr(values["top5"], num_examples),
         nll_nats=values["nll_nats"],
-        nll_stderr=values["nll_stderr"],
+        nll_stderr=values["nll_stderr"] if num_examples > 1 else None,
         ece=values["ece"],
         images_per_second=int(sizes[:, 0].sum()) / slowest,
         images_per_second_method="wall_time of forward passes after the first, slowest rank",

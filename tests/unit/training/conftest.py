@@ -23,6 +23,8 @@ class MadeUpImages(Dataset):
         return self.size
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        if index >= self.size:
+            raise IndexError(index)
         label = index % NUM_CLASSES
         image = torch.randn(1, 8, 8, generator=torch.Generator().manual_seed(index))
         row, column = divmod(label, 2)

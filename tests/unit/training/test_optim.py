@@ -61,11 +61,10 @@ def test_prior_parameters_are_not_decayed(optimizer):
 
 
 def test_the_vision_model_exempts_every_position_parameter():
-    from goatbench.attention.priors.fourier import Goat
     from goatbench.models.vit import GoatViT
 
     options = dict(img_size=12, patch_size=2, in_chans=1, num_classes=10, embed_dim=64, depth=2, num_heads=2)
-    net = GoatViT(Goat, **options)
+    net = GoatViT("goat", **options)
     decayed, plain = parameter_groups(net, DECAY)
     prior = {name for name in dict(net.named_parameters()) if ".scheme." in name}
     assert prior and prior <= names(net, plain)
