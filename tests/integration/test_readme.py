@@ -1,0 +1,78 @@
+"""README says what is true: its examples run, its tables are what the commands print, its commands exist."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.S)
+
+
+def marked(name: str) -> str:
+    return re.search(rf"<!-- {re.escape(name)} -->\n(.*?)<!-- /", README, flags=re.S).group(1)
+
+
+def goatbench(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-m", "goatbench", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_the_core_serves_in_ones_own_model():
+    (example,) = [block for block in blocks("python") if "Positions.line" in block]
+    values: dict = {}
+    exec(compile(example, "README.md", "exec"), values)
+    assert values["y"].shape == (1, 256, 128) and values["y"].isfinite().all()
+    assert values["logits"].shape == (1, 10) and values["logits"].isfinite().all()
+
+
+def test_the_attention_in_20_lines_is_at_work():
+    import torch
+
+    from goatbench.models.vit import GoatViT
+
+    (example,) = [block for block in blocks("python") if "SameRow" in block]
+    values: dict = {}
+    exec(compile(example, "README.md", "exec"), values)
+    body = example[example.index("class SameRow") : example.index("def register")]
+    assert len([line for line in body.splitlines() if line.strip()]) <= 20
+    torch.manual_seed(0)
+    net = GoatViT(values["SameRow"], img_size=12, patch_size=2, in_chans=1, num_classes=4, embed_dim=32, depth=1, num_heads=2).eval()
+    images = torch.randn(2, 1, 8, 12)
+    with torch.no_grad():
+        before = net(images)
+        net.blocks[0].attn.scheme.weight.fill_(2.0)
+        after = net(images)
+    assert not torch.allclose(before, after, atol=1e-4)  # the prior reaches the output
+    net(images).sum().backward()
+    assert net.blocks[0].attn.scheme.weight.grad.abs().min() > 0
+
+
+def test_the_leaderboard_is_what_the_command_prints(tmp_path):
+    done = goatbench("leaderboard", "task=vit_resolution", "--scale", "embedded", "--format", "md", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert marked("leaderboard:vit_resolution").strip() == done.stdout.strip(), "README's table is stale: make readme"
+
+
+@pytest.mark.parametrize("line", [line for block in blocks("") for line in block.splitlines() if line.startswith("goatbench run")])
+def test_every_run_line_composes(line, tmp_path):
+    words = [w for w in line.partition("#")[0].split()[2:] if w not in ("-m", "--cfg", "job")]
+    words = [w for n, w in enumerate(words) if not (w == "-j" or (n and words[n - 1] == "-j"))]
+    single = [word.partition(",")[0] for word in words]
+    done = goatbench("run", "--cfg", "job", *single, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert not list(tmp_path.iterdir())  # nothing was started
+
+
+def test_make_targets_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"^make (\S+)", "\n".join(blocks("")), flags=re.M):
+        assert re.search(rf"^{target}:", makefile, flags=re.M), target
