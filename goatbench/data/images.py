@@ -22,7 +22,8 @@ from .transforms import EvaluationTransform, Normalise, TrainingTransform
 class ImageData(lightning.LightningDataModule):
     """Loaders yield tuples (images float32 [B, C, h, w], labels int64 [B], ids int64 [B]).
 
-    batch_size is global. rank and world_size are the trainer's once one is attached. With Lightning's distributed strategies
+    batch_size is that of an optimizer step: over all ranks, and over `accumulate` batches of the loader. rank and world_size are
+    the trainer's once one is attached. With Lightning's distributed strategies
     set Trainer(use_distributed_sampler=False): the samplers here shard by themselves, and without padding.
     start_method: how worker processes start ('fork', 'spawn', None: the platform's default).
     UsageError for whatever is wrong with names, folders, files, or classes that do not fit the model.
@@ -37,6 +38,7 @@ class ImageData(lightning.LightningDataModule):
         seed: int,
         batch_size: int,
         num_workers: int = 0,
+        accumulate: int = 1,
         rank: int = 0,
         world_size: int = 1,
         start_method: str | None = None,
@@ -44,7 +46,7 @@ class ImageData(lightning.LightningDataModule):
         super().__init__()
         self.data, self.model, self.evaluation = data, model, evaluation
         self.seed, self.batch_size, self.num_workers, self.start_method = seed, batch_size, num_workers, start_method
-        self._rank, self._world_size = rank, world_size
+        self.accumulate, self._rank, self._world_size = accumulate, rank, world_size
         self.source = load_source(data)
         if (found := len(self.source.class_names)) != model.num_classes:
             raise UsageError(f"model.num_classes={model.num_classes}, but {data.name} has {found} classes; set model.num_classes={found}")
@@ -90,6 +92,7 @@ class ImageData(lightning.LightningDataModule):
 
     @property
     def steps_per_epoch(self) -> int:
+        """Optimizer steps."""
         return self.split_size("train") // self.batch_size
 
     @cached_property
@@ -102,7 +105,7 @@ class ImageData(lightning.LightningDataModule):
     def train_loader(self, epoch: int, start_step: int = 0) -> DataLoader:
         """The batches of an epoch from `start_step` on: a function of (seed, epoch) alone."""
         rank, world_size = self._place()
-        sampler = TrainSampler(self.split_size("train"), self.batch_size, self.seed, rank, world_size)
+        sampler = TrainSampler(self.split_size("train"), self.batch_size, self.seed, rank, world_size, self.accumulate)
         sampler.epoch, sampler.start_step = epoch, start_step
         return self._loader(self._training_set, sampler, sampler.local_batch_size, self.num_workers, drop_last=True)
 

@@ -25,17 +25,21 @@ class TrainSampler(Sampler[Draw]):
     """This rank's samples of an epoch in order; rank r takes every world_size-th of each global batch, from the r-th.
 
     So the samples of a step are the same for every world size. The last incomplete global batch of an epoch is left out.
-    batch_size is global. Give DataLoader batch_size=sampler.local_batch_size, drop_last=True.
-    UsageError if world_size does not divide batch_size, or batch_size exceeds size.
+    batch_size is what one optimizer step sees: over all ranks, and over `accumulate` forward passes.
+    Give DataLoader batch_size=sampler.local_batch_size, drop_last=True.
+    UsageError if world_size * accumulate does not divide batch_size, or batch_size exceeds size.
     """
 
-    def __init__(self, size: int, batch_size: int, seed: int, rank: int = 0, world_size: int = 1) -> None:
-        if batch_size % world_size:
-            raise UsageError(f"training.batch_size={batch_size} is global and must be a multiple of the number of processes, {world_size}")
+    def __init__(self, size: int, batch_size: int, seed: int, rank: int = 0, world_size: int = 1, accumulate: int = 1) -> None:
+        if batch_size % (world_size * accumulate):
+            raise UsageError(
+                f"training.batch_size={batch_size} is that of an optimizer step and must be a multiple of "
+                f"processes x trainer.accumulate = {world_size} x {accumulate}"
+            )
         if batch_size > size:
             raise UsageError(f"training.batch_size={batch_size} exceeds the {size} training images; give at most that")
         self.size, self.batch_size, self.seed, self.rank, self.world_size = size, batch_size, seed, rank, world_size
-        self.local_batch_size = batch_size // world_size
+        self.local_batch_size = batch_size // (world_size * accumulate)
         self.steps_per_epoch = size // batch_size
         self.epoch, self.start_step = 0, 0
 
@@ -45,7 +49,7 @@ class TrainSampler(Sampler[Draw]):
             self.epoch, self.start_step = epoch, 0
 
     def __len__(self) -> int:
-        return (self.steps_per_epoch - self.start_step) * self.local_batch_size
+        return (self.steps_per_epoch - self.start_step) * (self.batch_size // self.world_size)
 
     def __iter__(self) -> Iterator[Draw]:
         order = permutation(self.seed, self.epoch, self.size).tolist()

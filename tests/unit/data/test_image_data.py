@@ -14,6 +14,7 @@ from torchvision.transforms import InterpolationMode, Resize
 
 from goatbench.data.images import ImageData
 from goatbench.errors import UsageError
+from goatbench.spec import AugmentationSpec
 
 
 def batches(loader) -> list[tuple[torch.Tensor, ...]]:
@@ -67,6 +68,27 @@ def test_a_samples_augmentation_depends_on_nothing_but_seed_epoch_and_id(embedde
         assert all(torch.equal(found[i], one[i]) for i in set(found) & set(one))
     later = by_id(batches(ImageData(embedded, vit, evaluation, seed=0, batch_size=230).train_loader(4)))
     assert sum(torch.equal(one[i], later[i]) for i in one) < 5
+
+
+def test_accumulation_splits_the_batches_of_the_optimizer(embedded, vit, evaluation):
+    whole = ImageData(embedded, vit, evaluation, seed=0, batch_size=32)
+    parts = ImageData(embedded, vit, evaluation, seed=0, batch_size=32, accumulate=4)
+    assert whole.steps_per_epoch == parts.steps_per_epoch == 7
+    found = batches(parts.train_loader(0))
+    joined = [tuple(torch.cat(part) for part in zip(*found[4 * step : 4 * step + 4], strict=True)) for step in range(7)]
+    assert len(found) == 28 and equal(joined, batches(whole.train_loader(0)))
+
+
+def test_whole_images_in_training_are_the_evaluation_images_or_their_mirror(embedded, vit, evaluation):
+    for flip in (True, False):
+        augmentation = AugmentationSpec(crop_min_scale=1.0, crop_max_ratio=1.0, horizontal_flip=flip)
+        spec = embedded.model_copy(update={"augmentation": augmentation})
+        data = ImageData(spec, vit, evaluation, seed=0, batch_size=230)
+        plain, found = by_id(batches(data.eval_loader("train", 12))), by_id(batches(data.train_loader(0)))
+        same = {i for i in found if torch.equal(found[i], plain[i])}
+        mirrored = {i for i in found if torch.equal(found[i], plain[i].flip(-1))}
+        assert same | mirrored == set(found) == set(plain)
+        assert 80 < len(mirrored) < 150 if flip else len(same) == 230
 
 
 def test_start_step_continues_the_epoch(embedded, vit, evaluation):
