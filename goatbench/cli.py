@@ -89,6 +89,8 @@ def run(
     from .execute import execute
 
     record = execute(composed, run_id, sweep_id)
+    if record is None:
+        return  # not the first of several processes
     if record.error is None:
         from pathlib import Path
 

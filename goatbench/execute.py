@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import re
 import shutil
 import time
@@ -44,21 +45,18 @@ def job_key(spec: RunSpec) -> dict[str, Any]:
     }
 
 
-def execute(composed: Composed, run_id: str | None = None, sweep_id: str | None = None) -> RunRecord:
+def execute(composed: Composed, run_id: str | None = None, sweep_id: str | None = None) -> RunRecord | None:
     """Runs one specification to its end and returns the record that now lies in `runs_dir`.
 
     Raises UsageError for what the user can put right; then no run folder remains. Every other failure is a record.
+    Of several processes (Lightning starts the command once per rank) only the first keeps a folder and a record; the others
+    take part in training and evaluation and return None.
     """
     spec = composed.spec
     task = tasks.get(spec.task.name)
     code = code_info()
-    folder = RunFolder(Path(spec.runs_dir), run_id or new_run_id(spec.config_hash))
-    folder.start(
-        task=spec.task.name, attention=spec.attention.name, scale=spec.scale, seed=spec.seed,
-        config_hash=spec.config_hash, source_hash=code.source_hash,
-    )  # fmt: skip
     record: dict[str, Any] = dict(
-        run_id=folder.run_id,
+        run_id=run_id or new_run_id(spec.config_hash),
         sweep_id=sweep_id,
         task=TaskRef(name=task.card.name, version=task.card.version, card_hash=card_hash(task.card)),
         scale=spec.scale,
@@ -71,9 +69,17 @@ def execute(composed: Composed, run_id: str | None = None, sweep_id: str | None 
         code=code,
         started_at=_now(),
     )
+    if rank() > 0:
+        _run(spec, task, record)
+        return None
+    folder = RunFolder(Path(spec.runs_dir), record["run_id"])
+    folder.start(
+        task=spec.task.name, attention=spec.attention.name, scale=spec.scale, seed=spec.seed,
+        config_hash=spec.config_hash, source_hash=code.source_hash,
+    )  # fmt: skip
     status, error = Status.OK, None
     try:
-        _run(spec, task, folder, record)
+        _run(spec, task, record)
     except UsageError:
         shutil.rmtree(folder.path, ignore_errors=True)
         raise
@@ -88,7 +94,14 @@ def execute(composed: Composed, run_id: str | None = None, sweep_id: str | None 
     return done
 
 
-def _run(spec: RunSpec, task: Any, folder: RunFolder, record: dict[str, Any]) -> None:
+def rank() -> int:
+    """This process's place among those of the run, from the launcher's environment (torchrun, Slurm, Lightning); 0 if alone."""
+    if int(os.environ.get("SLURM_NTASKS", "1")) > 1:
+        return int(os.environ.get("SLURM_PROCID", "0"))
+    return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")))
+
+
+def _run(spec: RunSpec, task: Any, record: dict[str, Any]) -> None:
     """Fills `record` step by step, so that a failure keeps what was known before it."""
     import torch
 
@@ -104,7 +117,7 @@ def _run(spec: RunSpec, task: Any, folder: RunFolder, record: dict[str, Any]) ->
     record["protocol"] = task.protocol(spec)
     training_hash = spec.training_hash(data.fingerprint, source_hash(TRAINING_PARTS))
     checkpoint = Path(spec.runs_dir) / CHECKPOINTS / training_hash / WEIGHTS
-    meta, reused = _weights(spec, task, net, data, checkpoint, folder.run_id)
+    meta, reused = _weights(spec, task, net, data, checkpoint, record["run_id"])
     fit = meta["fit"]
     record["training"] = TrainingInfo(
         training_hash=training_hash,
@@ -133,7 +146,7 @@ def _weights(spec: RunSpec, task: Any, net: Any, data: Any, checkpoint: Path, ru
     """(meta, reused): loads the checkpoint of this training hash, or trains. Runs that need the same weights train them once."""
     from .training.checkpoint import load_checkpoint
 
-    with _locked(checkpoint.parent):
+    with _locked(checkpoint.parent) if rank() == 0 else contextlib.nullcontext():
         if checkpoint.exists() and not spec.retrain:
             return load_checkpoint(checkpoint, net), True
         task.train(spec, net, data, checkpoint, meta={"run_id": run_id})

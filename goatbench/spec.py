@@ -162,6 +162,11 @@ class RunSpec(Strict):
 
     @model_validator(mode="after")
     def _agrees(self) -> RunSpec:
+        parts = self.trainer.devices * self.trainer.num_nodes * self.trainer.accumulate
+        if self.training.batch_size % parts:
+            raise ValueError(
+                f"training.batch_size {self.training.batch_size} is global, and not a multiple of devices * num_nodes * accumulate = {parts}"
+            )
         known = sorted(self.evaluation.pixels)
         for nominal in (self.evaluation.base, *self.task.resolutions):
             if nominal not in self.evaluation.pixels:
