@@ -1,6 +1,6 @@
 """execute(spec) -> RunRecord: the one place where task, data, model, training and record are put together.
 
-Order of things: a `started` marker on disk, data, model, checkpoint (found by its training hash, or trained), measurement,
+Order of things: a `started` marker on disk, model, data, checkpoint (found by its training hash, or trained), measurement,
 one record written once. Whatever goes wrong in between becomes a record with a status and a reason; what the user can put
 right (UsageError) leaves no record.
 """
@@ -109,11 +109,14 @@ def _run(spec: RunSpec, task: Any, record: dict[str, Any]) -> None:
     gpus = torch.cuda.device_count() if spec.trainer.accelerator != "cpu" and torch.cuda.is_available() else 0
     gpu_name = torch.cuda.get_device_name(0) if gpus else None
     record["environment"] = describe_environment(spec.trainer.num_threads, gpu_name, gpus) | {"precision": spec.trainer.precision}
+    torch.manual_seed(spec.seed)
+    try:  # a model that cannot be built, or a kernel that objects, before any data is touched
+        net = task.model(spec)
+        record["model"] = ModelInfo(name=spec.model.name, **task.model_info(spec, net))
+    except ValueError as error:
+        raise UsageError(str(error)) from error
     data = task.data(spec)
     record["data"] = data.info
-    torch.manual_seed(spec.seed)
-    net = task.model(spec)
-    record["model"] = ModelInfo(name=spec.model.name, **task.model_info(spec, net, data))
     record["protocol"] = task.protocol(spec)
     training_hash = spec.training_hash(data.fingerprint, source_hash(TRAINING_PARTS))
     checkpoint = Path(spec.runs_dir) / CHECKPOINTS / training_hash / WEIGHTS

@@ -62,7 +62,7 @@ class VisionTask:
 
         return build_vit(spec.model, spec.attention, get_kernel(spec.kernel))
 
-    def model_info(self, spec: RunSpec, net: GoatViT, data: ImageData) -> dict[str, Any]:
+    def model_info(self, spec: RunSpec, net: GoatViT) -> dict[str, Any]:
         """Fields of records.ModelInfo but for the name; the kernels are observed on one training and one evaluation image each."""
         import torch
 

@@ -1,0 +1,131 @@
+"""The main job at smoke scale, through the command line: records, checkpoints, repeatability, two processes, failures."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TINY = ["scale=smoke", "data.num_train=128", "data.num_validation=64", "data.num_test=101", "training.batch_size=32"]
+
+
+def run(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-m", "goatbench", "run", *arguments]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=600, check=False, env=env)
+
+
+def records(folder: Path) -> list[dict]:
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("runs/2*/record.json"))]
+
+
+def values(record: dict) -> dict[tuple, float]:
+    return {(m["metric"], m["conditions"]["nominal"], m["conditions"]["coords"]): m["value"] for m in record["measurements"]}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """A folder with one finished run of goat on two resolutions."""
+    folder = tmp_path_factory.mktemp("run")
+    done = run("task=vit_res512", "attention=goat", *TINY, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "record: runs/" in done.stdout and "±" in done.stdout and "28 (512)" in done.stdout
+    return folder
+
+
+def test_a_record_holds_what_a_reader_needs(trained):
+    (record,) = records(trained)
+    assert record["status"] == "ok" and record["error"] is None
+    assert record["data"]["counts"] == {"train": 128, "validation": 64, "test": 101}
+    assert record["budget"] == {"epochs": 1, "steps": 4, "samples": 128, "batch_size": 32}
+    assert record["model"]["kernel_eval"] == "sdpa-flash" and record["model"]["num_lanes"] > 0
+    top1 = [m for m in record["measurements"] if m["metric"] == "top1"]
+    seen = {(m["conditions"]["resolution"], m["conditions"]["coords"]) for m in top1}
+    assert seen == {(12, "raw"), (12, "scaled"), (28, "raw"), (28, "scaled")}
+    for m in top1:
+        hits = m["value"] * 101
+        assert m["n"] == 101 and hits == pytest.approx(round(hits), abs=1e-6)
+        assert m["stderr"] == pytest.approx((m["value"] * (1 - m["value"]) / 101) ** 0.5, abs=1e-6)
+    text = json.dumps(record)
+    for secret in (str(trained), os.uname().nodename, str(Path.home())):
+        assert secret not in text or len(secret) < 4
+
+
+def test_the_same_training_is_reused_and_the_numbers_repeat(trained):
+    before = records(trained)[0]
+    done = run("task=vit_resolution", "attention=goat", *TINY, cwd=trained)
+    assert done.returncode == 0 and "same training hash" in done.stdout, done.stderr
+    again = next(r for r in records(trained) if r["task"]["name"] == "vit_resolution")
+    assert again["training"]["reused"] and again["training"]["from_run"] == before["run_id"]
+    mine, theirs = values(before), values(again)
+    assert {key: theirs[key] for key in mine} == mine
+    retrained = run("task=vit_res512", "attention=goat", "retrain=true", *TINY, cwd=trained)
+    assert "trained in this run" in retrained.stdout
+    last = max(records(trained), key=lambda r: r["run_id"])
+    assert not last["training"]["reused"] and values(last) == mine  # bitwise: same seed, same thread count
+
+
+def test_two_processes_evaluate_like_one(tmp_path):
+    """Trained and evaluated by two gloo ranks, then the same checkpoint by one process alone: same n, same numbers."""
+    two = ["task=vit_res512", "attention=goat", *TINY, "trainer.devices=2", "trainer.strategy=ddp"]
+    done = run(*two, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    (first,) = records(tmp_path)  # one record, not one per rank
+    assert first["measurements"][0]["n"] == 101 and first["budget"]["samples"] == 128
+    assert run(*two, cwd=tmp_path).returncode == 0  # reuses the checkpoint, so no second rank is started
+    second = next(r for r in records(tmp_path) if r["training"]["reused"])
+    for key, value in values(second).items():
+        assert values(first)[key] == pytest.approx(value, abs=1e-6), key
+
+
+def test_interrupted_runs_leave_a_record_and_no_weights(tmp_path):
+    import signal
+    import time
+
+    command = [sys.executable, "-P", "-m", "goatbench", "run", "task=vit_res224", "attention=nope", "scale=smoke", "training.epochs=500"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("runs/checkpoints/*/lock")) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    time.sleep(1.0)
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    (record,) = records(tmp_path)
+    assert record["status"] == "interrupted" and record["measurements"] == []
+    assert not list(tmp_path.glob("runs/checkpoints/*/weights.pt")) and "Traceback" not in stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["task=vit_res513"], "vit_res512"),
+        (["attention=goatt"], "goat"),
+        (["attention=alibi"], "alibi_2d"),
+        (["training.epoch=3"], "training.epochs"),
+        (["training.epochs=0"], "training.epochs"),
+        (["model.patch_size=5"], "patch_size"),
+        (["data=imagenet_folder", "data.root=/nonexistent", "scale=paper"], "/nonexistent"),
+        (["runs_dir=/proc/nothing"], "/proc/nothing"),
+        (["kernel=flash", "scale=smoke"], "flash"),
+        (["attention.lanes=carve", "attention.options_2d.num_frequencies=8"], "head_dim"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(arguments, says, tmp_path):
+    done = run(*arguments, cwd=tmp_path)
+    assert done.returncode == 2, (done.returncode, done.stderr)
+    assert len(done.stderr.strip().splitlines()) == 1 and says in done.stderr
+    assert not list(tmp_path.glob("runs/2*")), "a run folder was left behind"
+
+
+def test_a_failure_keeps_its_reason_without_paths(tmp_path):
+    """A time limit that training cannot meet: a record with status timeout, exit code 1, no weights."""
+    done = run("task=vit_res224", "attention=goat", "scale=smoke", "training.epochs=200", "trainer.time_limit_minutes=0.02", cwd=tmp_path)
+    assert done.returncode == 1 and "timeout" in done.stderr and "Traceback" not in done.stderr
+    (record,) = records(tmp_path)
+    assert record["status"] == "timeout" and record["error"]["message"] and str(tmp_path) not in json.dumps(record)
+    assert not list(tmp_path.glob("runs/checkpoints/*/weights.pt"))
