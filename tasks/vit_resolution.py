@@ -52,9 +52,15 @@ class VisionTask:
     def data(self, spec: RunSpec) -> ImageData:
         from goatbench.data.images import ImageData
 
-        micro_batch = spec.training.batch_size // spec.trainer.accumulate
-        workers = spec.trainer.num_workers
-        return ImageData(spec.data, spec.model, spec.evaluation, seed=spec.seed, batch_size=micro_batch, num_workers=workers)
+        return ImageData(
+            spec.data,
+            spec.model,
+            spec.evaluation,
+            seed=spec.seed,
+            batch_size=spec.training.batch_size,
+            num_workers=spec.trainer.num_workers,
+            accumulate=spec.trainer.accumulate,
+        )
 
     def model(self, spec: RunSpec) -> GoatViT:
         from goatbench.attention.kernels.select import get_kernel
@@ -83,7 +89,7 @@ class VisionTask:
         from goatbench.training.classifier import Classifier
         from goatbench.training.fit import fit
 
-        steps = spec.training.epochs * math.ceil(data.steps_per_epoch / spec.trainer.accumulate)
+        steps = spec.training.epochs * data.steps_per_epoch
         module = Classifier(net, spec.training, spec.data.augmentation, spec.learning_rate, steps, spec.model.num_classes)
         fit(module, data, spec.trainer, spec.training.epochs, checkpoint, seed=spec.seed, meta=meta)
 
