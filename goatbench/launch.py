@@ -126,13 +126,13 @@ def _job_key(spec: Any) -> Key:
 
 
 class Sweep:
-    """Starts children, watches them, and on Ctrl-C or SIGTERM ends them, each by its own process group."""
+    """Starts children, watches them, and on Ctrl-C, SIGTERM or a closed terminal ends them, each by its own process group."""
 
     def __init__(self, jobs: list[Job], parallel: int, command_of: Callable[[Job], list[str]]) -> None:
         self.jobs, self.parallel, self.command_of = jobs, parallel, command_of
 
     def run(self) -> int:
-        handlers = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGTERM, signal.SIGINT)}
+        handlers = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
         interrupted = False
         try:
             with SweepDisplay(self.jobs, self.parallel) as display:

@@ -138,7 +138,7 @@ def test_all_good_is_zero(tmp_path):
     assert launch.Sweep(jobs, 4, lambda job: child(script)).run() == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_children_and_grandchildren(tmp_path, number):
     """A sweep of two children that each start a sleeper; the signal goes to the sweep alone."""
     script = textwrap.dedent(
