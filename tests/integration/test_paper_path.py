@@ -1,0 +1,82 @@
+"""The paper-scale path on a made-up ImageNet tree: real files of every awkward kind, the real recipe, a toy budget."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+TOY = [
+    "scale=paper", "trainer=cpu", "task=vit_res288", "attention=goat", "model.embed_dim=64", "model.depth=1", "model.num_heads=1",
+    "model.num_classes=3", "training.epochs=1", "training.batch_size=8", "seed=1",
+]  # fmt: skip
+
+
+def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-m", "goatbench", "run", *arguments]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=600, check=False, env=env)
+
+
+@pytest.fixture(scope="module")
+def imagenet(tmp_path_factory) -> Path:
+    """Three wnids; JPEGs of many sizes, a CMYK one, a PNG named .JPEG, grey ones."""
+    root, rng = tmp_path_factory.mktemp("imagenet"), np.random.default_rng(0)
+    for split, count in (("train", 12), ("val", 4)):
+        for wnid in ("n01440764", "n01443537", "n02102040"):
+            folder = root / split / wnid
+            folder.mkdir(parents=True)
+            for n in range(count):
+                height, width = rng.integers(40, 330, 2)
+                pixels = Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
+                path = folder / f"{wnid}_{n}.JPEG"
+                if n == 0:
+                    pixels.convert("CMYK").save(path, "JPEG")
+                elif n == 1:
+                    pixels.save(path, "PNG")
+                else:
+                    (pixels.convert("L") if n == 2 else pixels).save(path, "JPEG")
+    return root
+
+
+def test_the_recipe_runs_and_every_image_counts_once(imagenet, tmp_path):
+    done = run(*TOY, f"data.root={imagenet}", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    (path,) = tmp_path.glob("runs/2*/record.json")
+    record = json.loads(path.read_text())
+    assert record["scale"] == "paper" and record["protocol"]["preset"] == "deit3"
+    assert {m["n"] for m in record["measurements"]} == {12}
+    assert {m["conditions"]["resolution"] for m in record["measurements"]} == {224, 288}
+    assert str(imagenet) not in path.read_text()
+
+
+def test_a_truncated_test_image_is_an_error_with_its_name(imagenet, tmp_path):
+    victim = next((imagenet / "val").rglob("*_3.JPEG"))
+    whole = victim.read_bytes()
+    victim.write_bytes(whole[: len(whole) // 2])
+    try:
+        done = run(*TOY, f"data.root={imagenet}", cwd=tmp_path)
+    finally:
+        victim.write_bytes(whole)
+    assert done.returncode != 0 and victim.name in done.stderr and "Traceback" not in done.stderr
+
+
+def test_numeric_folders_need_a_class_map(imagenet, tmp_path):
+    numeric = tmp_path / "numeric"
+    for split in ("train", "val"):
+        for index, folder in enumerate(sorted((imagenet / split).iterdir())):
+            target = numeric / split / str(index)
+            target.mkdir(parents=True)
+            for image in folder.iterdir():
+                (target / image.name).write_bytes(image.read_bytes())
+    refused = run(*TOY, f"data.root={numeric}", cwd=tmp_path)
+    assert refused.returncode == 2 and "class_map" in refused.stderr and len(refused.stderr.strip().splitlines()) == 1
+    (tmp_path / "map.json").write_text(json.dumps({"0": 0, "1": 1, "2": 2}))
+    accepted = run(*TOY, f"data.root={numeric}", f"data.class_map={tmp_path / 'map.json'}", cwd=tmp_path)
+    assert accepted.returncode == 0, accepted.stderr[-2000:]
