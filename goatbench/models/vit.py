@@ -24,6 +24,7 @@ from ..attention.layer import SelfAttention
 from ..attention.mask import Mask
 from ..attention.positions import Positions
 from ..attention.scheme import ModelShape, PositionScheme
+from .grid import GridPositions, as_pair, check_image, check_size
 
 COORDINATE_MODES = ("raw", "scaled")
 LANES = ("carve", "append")
@@ -83,7 +84,7 @@ class GoatViT(Eva):
             raise ValueError(f"lanes {lanes!r} is unknown; one of {', '.join(LANES)}")
         if embed_dim % num_heads:
             raise ValueError(f"embed_dim {embed_dim} is not a multiple of num_heads {num_heads}")
-        _check_size(_pair(img_size), _pair(patch_size))
+        check_size(as_pair(img_size), as_pair(patch_size))
         global_pool = global_pool if global_pool is not None else "token" if class_token else "avg"
         if global_pool == "token" and not class_token:
             raise ValueError("global_pool='token' reads the class token: set class_token=True or global_pool='avg'")
@@ -112,7 +113,7 @@ class GoatViT(Eva):
                 use_rot_pos_emb=False,
                 dynamic_img_size=True,
             )
-            self.patch_embed.register_forward_pre_hook(_check_image)
+            self.patch_embed.register_forward_pre_hook(check_image)
             self.rope = GridPositions(self.patch_embed.grid_size, self.num_prefix_tokens)
             self.lanes = lanes
             self._install_attention(position, options or {}, kernel, num_heads, qkv_bias)
@@ -225,9 +226,9 @@ class GoatViT(Eva):
     def set_input_size(self, img_size: int | tuple[int, int] | None = None, patch_size: int | tuple[int, int] | None = None) -> None:
         """timm's static resize: records the nominal size (and resamples the patch kernel). The training grid stays, and
         forward goes on accepting any multiple of the patch size."""
-        patch = self.patch_embed.patch_size if patch_size is None else _pair(patch_size)
-        _check_size(self.patch_embed.img_size if img_size is None else _pair(img_size), patch)
-        super().set_input_size(None if img_size is None else _pair(img_size), patch_size)
+        patch = self.patch_embed.patch_size if patch_size is None else as_pair(patch_size)
+        check_size(self.patch_embed.img_size if img_size is None else as_pair(img_size), patch)
+        super().set_input_size(None if img_size is None else as_pair(img_size), patch_size)
 
     def _pos_embed(self, x: Tensor) -> tuple[Tensor, Positions]:
         """[B, H, W, C] patches -> tokens [B, K, C] behind the prefix, with the scheme's embedding, and their Positions."""
@@ -254,55 +255,9 @@ class VitAttention(SelfAttention):
         return super().forward(x, rope, Mask(causal=is_causal))
 
 
-class GridPositions(nn.Module):
-    """The rope-like module: turns a grid shape into `Positions`. No parameters, no buffers, nothing cached.
-
-    train_grid: (height, width) in patches at training, what 'scaled' coordinates are scaled to. feat_shape: the nominal grid.
-    """
-
-    def __init__(self, train_grid: tuple[int, int], num_prefix: int) -> None:
-        super().__init__()
-        self.train_grid = tuple(train_grid)
-        self.feat_shape = tuple(train_grid)
-        self.num_prefix = num_prefix
-        self.mode = "raw"
-
-    def get_embed(self, shape: tuple[int, int] | None = None, device: torch.device | None = None) -> Positions:
-        """Positions of num_prefix prefix tokens and shape = (height, width) patches, row by row."""
-        height, width = self.feat_shape if shape is None else shape
-        positions = Positions.grid(height, width, self.num_prefix, device)
-        if self.mode == "scaled" and (height, width) != self.train_grid:
-            positions = positions.rescaled((self.train_grid[0] / height, self.train_grid[1] / width))
-        return positions
-
-    def update_feat_shape(self, feat_shape: tuple[int, int]) -> None:
-        self.feat_shape = tuple(feat_shape)
-
-    def extra_repr(self) -> str:
-        return f"train_grid={self.train_grid}, num_prefix={self.num_prefix}, mode={self.mode}"
-
-
 @contextmanager
 def _own_generator(seed: int, name: str) -> Iterator[None]:
     """Random state of one module: a function of seed and name only."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:7], "big"))
         yield
-
-
-def _pair(size: int | tuple[int, int]) -> tuple[int, int]:
-    return (size, size) if isinstance(size, int) else (size[0], size[1])
-
-
-def _check_size(size: tuple[int, int], patch: tuple[int, int]) -> None:
-    """ValueError unless height and width are positive multiples of the patch; names the nearest sizes that are."""
-    if all(s > 0 and s % p == 0 for s, p in zip(size, patch, strict=True)):
-        return
-    near = [sorted({max(s // p, 1) * p, -(-max(s, 1) // p) * p}) for s, p in zip(size, patch, strict=True)]
-    choices = " x ".join(" or ".join(map(str, n)) for n in near)
-    raise ValueError(f"image size {size[0]} x {size[1]} is not a multiple of the patch size {patch[0]} x {patch[1]}; nearest: {choices}")
-
-
-def _check_image(patch_embed: nn.Module, args: tuple[Tensor, ...]) -> None:
-    """Forward pre-hook of the patch embedding (a plain function: it survives deepcopy)."""
-    _check_size((args[0].shape[-2], args[0].shape[-1]), patch_embed.patch_size)
