@@ -162,6 +162,7 @@ class Composer:
         from hydra.errors import HydraException
         from omegaconf import OmegaConf
         from omegaconf.errors import OmegaConfBaseException
+        from yaml import YAMLError
 
         others = [root.search_path for root in self.tree.roots[1:]]
         search = ["hydra.searchpath=[" + ",".join(json.dumps(path) for path in others) + "]"] if others else []
@@ -171,6 +172,8 @@ class Composer:
             return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
         except HydraException as error:
             raise UsageError(_explain_hydra(str(error), overrides, lambda key: self._open_names(choices, key))) from None
+        except YAMLError as error:
+            raise UsageError(f"not valid YAML: {' '.join(str(error).split())}") from None
         except OmegaConfBaseException as error:
             key = f"{error.full_key}: " if error.full_key else ""
             raise UsageError(f"{key}{str(error).splitlines()[0]}") from None

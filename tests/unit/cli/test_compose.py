@@ -214,11 +214,13 @@ def test_an_attention_without_code_says_so(tmp_path):
         Composer(str(tmp_path)).compose(["attention=orphan"])
 
 
-def test_broken_yaml_names_its_file(tmp_path):
-    (tmp_path / "task").mkdir()
-    (tmp_path / "task" / "bad.yaml").write_text("name: [")
-    with pytest.raises(UsageError, match=r"bad\.yaml is not valid YAML"):
-        Composer(str(tmp_path)).compose(["task=bad"])
+@pytest.mark.parametrize("text", ["name: [", "- a\n b: c\n"])
+def test_broken_yaml_names_its_file(tmp_path, text):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "bad.yaml").write_text(text)
+    with pytest.raises(UsageError, match=r"bad\.yaml") as caught:
+        Composer(str(tmp_path)).compose(["model=bad"])
+    assert "\n" not in str(caught.value) and "YAML" in str(caught.value)
 
 
 def test_defaults_exist():
