@@ -126,6 +126,11 @@ class ImageEvaluationSpec(Strict):
     batch_tokens: int = Field(default=16384, gt=0)  # batch size = batch_tokens // tokens, at least 1
     coords: list[Literal["raw", "scaled"]] = ["raw", "scaled"]
 
+    def crop_at(self, height: int, width: int) -> float:
+        """The crop that goes with this size in pixels: LookHere crops 0.875 at base and not at all elsewhere."""
+        is_base = height == width == self.pixels[self.base]
+        return self.base_crop_pct if is_base and self.base_crop_pct is not None else self.crop_pct
+
 
 class TrainerSpec(Strict):
     """The machine side: handed to Lightning. Not part of a run's identity, but for precision."""

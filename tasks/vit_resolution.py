@@ -117,7 +117,7 @@ class VisionTask:
         measurements: list[Measurement] = []
         costs: list[Cost] = []
         for (nominal, mode), result in results.items():
-            side = math.floor(pixels[nominal] / spec.evaluation.crop_pct)
+            side = math.floor(pixels[nominal] / spec.evaluation.crop_at(pixels[nominal], pixels[nominal]))
             where = {"nominal": nominal, "resolution": pixels[nominal], "coords": mode, "split": split}
             measurements += _measurements(result, results[base, mode], {**where, "resize_side": side})
             for name, value, unit, method in (

@@ -121,7 +121,7 @@ class ImageData(lightning.LightningDataModule):
         key = split, height, width
         if key not in self._evaluation_sets:
             images = self.split(split)
-            transform = EvaluationTransform(height, width, self.evaluation.crop_pct, self.evaluation.interpolation)
+            transform = EvaluationTransform(height, width, self.evaluation.crop_at(height, width), self.evaluation.interpolation)
             kind = EvaluationImages if images.array is None else PreparedImages
             self._evaluation_sets[key] = kind(images, transform, self.normalise)
         dataset = self._evaluation_sets[key]
