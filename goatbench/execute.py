@@ -118,7 +118,7 @@ def _run(spec: RunSpec, task: Any, record: dict[str, Any]) -> None:
     data = task.data(spec)
     record["data"] = data.info
     record["protocol"] = task.protocol(spec)
-    training_hash = spec.training_hash(data.fingerprint, source_hash(TRAINING_PARTS))
+    training_hash = spec.training_hash(data.training_fingerprint, source_hash(TRAINING_PARTS))
     checkpoint = Path(spec.runs_dir) / CHECKPOINTS / training_hash / WEIGHTS
     meta, reused = _weights(spec, task, net, data, checkpoint, record["run_id"])
     fit = meta["fit"]

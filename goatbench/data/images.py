@@ -62,6 +62,11 @@ class ImageData(lightning.LightningDataModule):
         """As sources.fingerprint_of."""
         return combine(self.source.fingerprint, self.data)
 
+    @cached_property
+    def training_fingerprint(self) -> str:
+        """Of what can change trained weights: the test images are left out."""
+        return combine(self.source.fingerprint, self.data, ("train", "validation"))
+
     @property
     def skipped(self) -> int:
         """Unreadable training images that were left out so far, each counted once (by this process and its workers)."""
