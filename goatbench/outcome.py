@@ -18,17 +18,18 @@ def outcome_lines(record: RunRecord, card: TaskCard, path: Path) -> list[str]:
     for metric in card.metrics:
         for variant in variants:
             label = f"{metric.name}{' %' if metric.percent else ''} {variant}".strip()
-            rows.append([label, *(_cell(cells.get((metric.name, variant, column)), metric) for column in columns)])
+            rows.append([label, *(_cell(cells.get((metric.name, variant, c)), metric) for c in columns)])
     widths = [max(len(row[n]) for row in [header, *rows]) for n in range(len(header))]
     for row in [header, *rows]:
         numbers = [text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True)]
         lines.append("  ".join([row[0].ljust(widths[0]), *numbers]))
     counts = sorted({m.n for m in record.measurements})
-    lines.append(f"±: standard error over n = {', '.join(f'{n:,}' for n in counts)} examples of this one seed; it does not cover other seeds")
+    lines.append(f"±: standard error over n = {', '.join(f'{n:,}' for n in counts)} examples of one seed; other seeds are not covered")
     if (training := record.training) is not None:
         reused = f"weights of run {training.from_run} (same training hash; retrain=true trains anew)"
         weights = reused if training.reused else "trained in this run"
-        lines.append(f"{weights}; learning rate {training.learning_rate:g} ({training.learning_rate_source}); epoch {training.selected_epoch}")
+        rate = f"learning rate {training.learning_rate:g} ({training.learning_rate_source})"
+        lines.append(f"{weights}; {rate}; epoch {training.selected_epoch}")
     lines.append(f"record: {path}")
     return lines
 

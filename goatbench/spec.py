@@ -170,7 +170,7 @@ class RunSpec(Strict):
         parts = self.trainer.devices * self.trainer.num_nodes * self.trainer.accumulate
         if self.training.batch_size % parts:
             raise ValueError(
-                f"training.batch_size {self.training.batch_size} is global, and not a multiple of devices * num_nodes * accumulate = {parts}"
+                f"training.batch_size {self.training.batch_size} is global and no multiple of devices * num_nodes * accumulate = {parts}"
             )
         known = sorted(self.evaluation.pixels)
         for nominal in (self.evaluation.base, *self.task.resolutions):
