@@ -17,7 +17,7 @@ class LearnedAbsolute(PositionScheme):
     """A learned table of the train extent, N(0, 0.02); prefix tokens have none (they are learned themselves).
 
     1D: position t reads row t; beyond the table there is nothing to read, so longer sequences are an error, never clamped.
-    2D: resampled to any grid in float32, bicubic with antialias (ViT practice: Dosovitskiy et al., arXiv 2010.11929; the
+    2D: resampled to any grid in float32 (or better), bicubic with antialias (ViT practice: Dosovitskiy et al., arXiv 2010.11929; the
     resampler is timm's choice). The table is stretched over the grid, so raw and scaled coordinates are the same thing.
     """
 
@@ -44,12 +44,18 @@ class LearnedAbsolute(PositionScheme):
         if not isinstance(positions.layout, Grid):
             raise ValueError("learned_absolute needs a whole grid: embed before patches are dropped")
         grid = (positions.layout.height, positions.layout.width)
-        table = self.table
-        if grid != self.shape.train_extent:
-            image = table.permute(2, 0, 1)[None].float()
-            table = F.interpolate(image, size=grid, mode="bicubic", antialias=True, align_corners=False)[0].permute(1, 2, 0).to(table.dtype)
+        table = self.table if grid == self.shape.train_extent else resample(self.table, grid)
         rows = F.pad(table.flatten(0, 1), (0, 0, positions.layout.num_prefix, 0))
         return x + rows.to(x.dtype)
+
+
+def resample(table: Tensor, grid: tuple[int, int]) -> Tensor:
+    """A table [H, W, C] stretched to [*grid, C], bicubic with antialias, in float32 or better."""
+    image = table.permute(2, 0, 1)[None].to(torch.promote_types(table.dtype, torch.float32))
+    # One column: torch's antialias is wrong when it shrinks the height in the same call (seen in 2.14), so the height goes first.
+    for size in ((grid[0], image.shape[-1]), grid) if grid[1] == 1 else (grid,):
+        image = F.interpolate(image, size=size, mode="bicubic", antialias=True, align_corners=False)
+    return image[0].permute(1, 2, 0).to(table.dtype)
 
 
 class Sinusoidal(PositionScheme):

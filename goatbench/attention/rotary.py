@@ -16,10 +16,12 @@ from .scheme import ModelShape, PositionScheme, Role
 
 
 class Rotary(PositionScheme):
-    """Base class: subclasses say what `angles` are. Prefix tokens are not rotated."""
+    """Base class: subclasses say what `angles` are. Prefix tokens are not rotated, so what they see of a patch (and a patch of them)
+    depends on where the patch is: without prefix tokens the scheme is relative, with them it is not."""
 
     def __init__(self, shape: ModelShape) -> None:
         super().__init__(shape)
+        self.is_relative = shape.num_prefix == 0
         if shape.head_dim % (2 * shape.num_axes):
             raise ValueError(f"head_dim {shape.head_dim} is not a multiple of {2 * shape.num_axes}, which rotary embeddings in {shape.num_axes}D need")
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from attention_cases import assert_close
 from timm.layers import resample_abs_pos_embed
+from torch.nn import functional as F
 
 from goatbench.attention.embeddings import LearnedAbsolute, Sinusoidal
 from goatbench.attention.positions import Positions
@@ -32,6 +33,21 @@ def test_learned_table_is_resampled_as_timm_does(grid, num_prefix):
     actual = scheme.embed(zeros(num_prefix + math.prod(grid)), Positions.grid(*grid, num_prefix)).detach()
     assert torch.equal(actual[:, :num_prefix], zeros(num_prefix))
     torch.testing.assert_close(actual[:, num_prefix:], expected.expand(2, -1, -1), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("grid", [(2, 1), (7, 1), (1, 1), (1, 9)])
+def test_a_single_row_or_column_is_resampled_axis_by_axis(grid):
+    """Bicubic resampling is separable: one matrix per axis, here taken from an axis on its own."""
+    torch.manual_seed(0)
+    scheme = LearnedAbsolute(shape(2))
+
+    def weights(old: int, new: int) -> torch.Tensor:
+        columns = torch.eye(old)[:, None, :, None].expand(old, 1, old, 8)
+        return F.interpolate(columns, size=(new, 8), mode="bicubic", antialias=True)[:, 0, :, 0].T
+
+    expected = torch.einsum("yh,xw,hwc->yxc", weights(GRID[0], grid[0]), weights(GRID[1], grid[1]), scheme.table.detach())
+    actual = scheme.embed(zeros(math.prod(grid), 1), Positions.grid(*grid)).detach()
+    torch.testing.assert_close(actual[0], expected.flatten(0, 1), rtol=0, atol=1e-7)
 
 
 def test_at_the_training_grid_the_table_is_read_as_it_is():
