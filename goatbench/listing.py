@@ -89,7 +89,8 @@ def _task_lines(tree: ConfigTree, name: str) -> list[str]:
     lines = [f"task {card.name}, version {card.version} ({card.domain})", *_wrap("what", card.summary), *_wrap("protocol", card.protocol)]
     lines += _wrap("headline", f"{metric.name} at {conditions}, {better[metric.direction]}")
     for one in card.metrics:
-        chance = "no chance level" if one.chance is None else f"chance {one.chance:g}"
+        levels = one.chance if isinstance(one.chance, dict) else {} if one.chance is None else {"": one.chance}
+        chance = " ".join(["chance", *(f"{level:g} {scale}".strip() for scale, level in levels.items())]) if levels else "no chance level"
         shown = ", shown in percent" if one.percent else ""
         lines += _wrap("metric", f"{one.name}: {one.unit}{shown}, {better[one.direction]}, {chance}")
     for scale, text in card.expected_time.items():

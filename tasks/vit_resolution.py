@@ -26,10 +26,10 @@ BASE = 224
 LADDER = (224, 288, 320, 384, 448, 512)
 
 METRICS = (
-    Metric(name="top1", unit="fraction", direction="higher", digits=1, percent=True),
-    Metric(name="top5", unit="fraction", direction="higher", digits=1, percent=True),
-    Metric(name="nll_nats", unit="nats", direction="lower", digits=3),
-    Metric(name="ece", unit="fraction", direction="lower", digits=1, percent=True, chance=None),
+    Metric(name="top1", unit="fraction", direction="higher", chance={"smoke": 0.1, "embedded": 0.1, "paper": 0.001}, percent=True),
+    Metric(name="top5", unit="fraction", direction="higher", chance={"smoke": 0.5, "embedded": 0.5, "paper": 0.005}, percent=True),
+    Metric(name="nll_nats", unit="nats", direction="lower", chance={"smoke": 2.303, "embedded": 2.303, "paper": 6.908}, digits=3),
+    Metric(name="ece", unit="fraction", direction="lower", digits=1, percent=True),
     Metric(name="top1_change", unit="fraction", direction="higher", digits=1, percent=True),
 )
 
@@ -183,6 +183,7 @@ def _task(name: str, headline: int, summary: str, expected_time: dict[str, str])
             primary_conditions={"nominal": headline},
             column_condition="nominal",
             column_label="resolution",
+            column_details=("resize_side",),
             row_conditions=("coords",),
             headline_rows={"coords": ("raw", "resampled", "none")},
             controls=("nope", "goat_sink", "sink_scalar"),

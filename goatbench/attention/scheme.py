@@ -70,6 +70,10 @@ class PositionScheme(nn.Module):
         """The scheme of one layer. Default: this object (shared); schemes with parameters per layer return a fresh one."""
         return self
 
+    def published_extra_parameters(self) -> int:
+        """Parameters a layer of the published implementation has beyond ours, where they differ; they change no output."""
+        return 0
+
     def embed(self, x: Tensor, positions: Positions) -> Tensor:
         """[B, K, C] -> [B, K, C]: added to the tokens once, at the input."""
         return x

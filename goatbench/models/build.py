@@ -40,8 +40,11 @@ def model_info(net: GoatViT) -> dict[str, Any]:
     prior = net.position_parameter_names()
     attention = net.blocks[0].attn
     num_lanes = attention.scheme.num_lanes
+    total = sum(p.numel() for p in net.parameters())
+    extra = sum(block.attn.scheme.published_extra_parameters() for block in net.blocks)
     return dict(
-        params_total=sum(p.numel() for p in net.parameters()),
+        notes=[f"the published code has {total + extra:,} parameters for the same function, ours {total:,}"] if extra else [],
+        params_total=total,
         params_trainable=sum(p.numel() for p in net.parameters() if p.requires_grad),
         params_prior=sum(p.numel() for name, p in net.named_parameters() if name in prior),
         head_dim=attention.shape.head_dim,

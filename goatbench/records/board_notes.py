@@ -36,6 +36,7 @@ def notes_of(
         _shared(group),
         *_same_everywhere(group),
         *_mixed_sources(group),
+        *_models(group),
         *_missing(group, metric),
         *_failed(group),
         *_superseded(group),
@@ -53,8 +54,9 @@ def _split(group: Group, groups: list[Group]) -> Iterable[str]:
 def _reading(card: TaskCard, metric: Metric, group: Group, headline: str | None) -> str:
     unit = "percent" if metric.percent else metric.unit
     parts = [f"{metric.name} in {unit}, {metric.direction} is better"]
-    if metric.chance is not None:
-        parts.append(f"chance is {metric.chance * (100 if metric.percent else 1):.{metric.digits}f}")
+    chance = metric.chance_at(group.key["scale"])
+    if chance is not None:
+        parts.append(f"chance is {chance * (100 if metric.percent else 1):.{metric.digits}f}")
     counts = sorted({m.n for sample in group.samples for m in sample.cells.values() if m.value is not None})
     if counts:
         parts.append(f"n = {' or '.join(f'{n:,}' for n in counts)} examples a cell")
@@ -160,6 +162,14 @@ def _mixed_sources(group: Group) -> Iterable[str]:
     machines = {(sample.record.environment.get("cpu"), sample.record.environment.get("gpu")) for sample in group.samples}
     if len(machines) > 1:
         yield f"runs come from {len(machines)} kinds of processor: compare CPU-seconds (CPU-s) within one kind only"
+
+
+def _models(group: Group) -> Iterable[str]:
+    """What records note about a row's model, once a row."""
+    for name in sorted(group.rows):
+        notes = {note for sample in group.rows[name].finished if sample.record.model is not None for note in sample.record.model.notes}
+        for note in sorted(notes):
+            yield one_line(f"{name}: {note}")
 
 
 def _missing(group: Group, metric: Metric) -> Iterable[str]:

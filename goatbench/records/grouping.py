@@ -91,7 +91,7 @@ def differing_fields(groups: list[Group]) -> list[str]:
 
 def _place_finished(card: TaskCard, metric: Metric, run: Sample, groups: dict[str, Group]) -> None:
     """A row for each value of the card's row conditions, on the board of the remaining conditions."""
-    shown = {card.column_condition, card.column_label, *card.row_conditions}
+    shown = {card.column_condition, card.column_label, *card.column_details, *card.row_conditions}
     pinned = {name: value for name, value in card.primary_conditions.items() if name not in shown}
     cells: dict[tuple[Any, Any], dict[Any, Measurement]] = {}
     for measurement in run.record.measurements:

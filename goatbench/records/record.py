@@ -165,9 +165,13 @@ class Metric(Strict):
     name: str
     unit: str
     direction: Literal["higher", "lower"]
-    chance: float | None = None
+    chance: float | dict[str, float] | None = None  # of a blind guess; by scale where the number of classes differs
     digits: int = 1
     percent: bool = False  # stored as a fraction, shown times 100
+
+
+    def chance_at(self, scale: str) -> float | None:
+        return self.chance.get(scale) if isinstance(self.chance, dict) else self.chance
 
 
 class TaskCard(Strict):
@@ -183,6 +187,7 @@ class TaskCard(Strict):
     primary_conditions: dict[str, str | int | float | bool]  # the headline cell, e.g. {"nominal": 512}
     column_condition: str  # the condition that becomes the columns of the board, e.g. "nominal"
     column_label: str = ""  # the condition shown in the column head, e.g. "resolution" (default: column_condition)
+    column_details: tuple[str, ...] = ()  # further conditions that the column decides, e.g. the side images are resized to
     row_conditions: tuple[str, ...] = ()  # evaluation-time variants that become rows of their own, e.g. ("coords",)
     headline_rows: dict[str, tuple[str | int | float | bool, ...]] = {}  # which values of a row condition are the plain row
     controls: tuple[str, ...] = ()  # attentions shown for comparison only, left out of ranks, e.g. ("nope",)

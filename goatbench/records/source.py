@@ -15,7 +15,10 @@ from .record import CodeInfo, TaskCard
 TRAINING_PARTS = ("attention", "models", "data", "training")  # what can change trained weights
 CODE_PATHS = ("goatbench", "tasks", "configs", "pyproject.toml")  # a change elsewhere (README, results) cannot change a number
 MAPPED = ("tasks", "configs", "results")  # top-level folders that a wheel puts inside the package
-DISPLAY_ONLY = {"summary", "expected_time", "source", "column_label"}
+DISPLAY_ONLY = {
+    **dict.fromkeys(("summary", "expected_time", "source", "column_label", "column_details"), True),
+    "metrics": {"__all__": {"chance", "digits"}},
+}
 GIT_SECONDS = 10
 
 

@@ -82,6 +82,14 @@ class GoatReference(PositionScheme):
                 slopes = alibi_slopes(self.shape.num_kv_heads)
                 self.recency_slope_raw.copy_(inverse_softplus(slopes) if seeded else torch.full_like(slopes, -30.0))
 
+    def published_extra_parameters(self) -> int:
+        """What one layer of the published code holds beyond this row: q and k rows of the lanes, projected and thrown away; the k
+        bias; the gate; and the slope of a bidirectional model. None of them ever changes an output."""
+        shape, lanes = self.shape, self.num_lanes
+        dead_rows = lanes * (shape.num_heads * (shape.embed_dim + 1) + shape.num_kv_heads * shape.embed_dim)
+        unused = shape.num_kv_heads * shape.head_dim + 2 * shape.num_heads + (0 if shape.causal else shape.num_kv_heads)
+        return dead_rows + unused
+
     def for_layer(self, layer_index: int) -> GoatReference:
         return type(self)(self.shape, self.pos_rank, self.abs_rank, self.init, self.train_length, self.base)
 

@@ -221,3 +221,14 @@ def test_initial_values_are_theirs(init):
 def test_unknown_init_is_refused():
     with pytest.raises(ValueError, match="'seeded' and 'uniform'"):
         GoatReference(ModelShape(1, True, 64, 1, 2, 2, 32, (50,)), 2, 2, init="zero")
+
+
+@pytest.mark.parametrize(("axes", "causal", "heads", "kv_heads", "embed_dim"), [(2, False, 3, 3, 96), (1, True, 4, 2, 128), (1, False, 2, 2, 64)])
+def test_the_published_parameter_count_is_known(axes, causal, heads, kv_heads, embed_dim):
+    """Ours plus what the published layer holds without ever using it is what the package really allocates."""
+    extent, prefix = ((6, 6), 1) if axes == 2 else ((64,), 0)
+    shape = ModelShape(axes, causal, embed_dim, 1, heads, kv_heads, embed_dim // heads, extent, prefix)
+    scheme = GoatReference(shape, 4, 3)
+    ours = sum(p.numel() for p in SelfAttention(shape, scheme).parameters())
+    published = GoatAttention(embed_dim, heads, kv_num_heads=kv_heads, pos_rank=4, abs_rank=3)
+    assert ours + scheme.published_extra_parameters() == sum(p.numel() for p in published.parameters())
