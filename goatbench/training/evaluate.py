@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -93,6 +94,10 @@ class _Shard:
     expected: int
     batch_limit: int | None = None  # None: the loader's own batches
     metrics: ClassificationMetrics = field(init=False)
+    dtype: torch.dtype = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.dtype = next((p.dtype for p in self.net.parameters()), torch.float32)  # bfloat16 after training in bf16-true
 
     def run(self, loader: Loader) -> None:
         while not self._complete(loader):
@@ -138,7 +143,8 @@ class _Shard:
         self.resolution = size
 
     def _batch(self, images: Tensor, labels: Tensor, ids: Tensor) -> None:
-        images, labels = images.to(self.device, non_blocking=True), labels.to(self.device, non_blocking=True)
+        images = images.to(self.device, self.dtype, non_blocking=True)
+        labels = labels.to(self.device, non_blocking=True)
         autocast = nullcontext() if self.autocast_dtype is None else torch.autocast(self.device.type, self.autocast_dtype)
         self._synchronize()
         begin = time.perf_counter()
@@ -175,13 +181,15 @@ def _summary(shard: _Shard, num_examples: int) -> Evaluation:
     num_distinct = ids.unique().numel()
     if num_distinct != len(ids) or len(ids) != num_examples:
         raise EvaluationError(f"{len(ids)} images evaluated, {num_distinct} distinct: each of the {num_examples} must be counted once")
-    values = shard.metrics.compute()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The ``compute`` method of metric")  # a rank may well be without images
+        values = shard.metrics.compute()
     assert values["n"] == num_examples, f"the metrics hold {values['n']} examples of {num_examples}"
     images, seconds = shard.throughput()
     peak = memory.peak(shard.device)
     batch_size = max((count for count, _ in shard.timings), default=num_examples)
     sizes = _gather(torch.tensor([[images, peak.num_bytes, batch_size, *shard.resolution]], device=shard.device)).cpu()
-    slowest = float(_gather(torch.tensor([seconds], device=shard.device)).max())
+    slowest = float(_gather(torch.tensor([seconds], dtype=torch.float64, device=shard.device)).max())
     height, width = sizes[:, 3:].max(dim=0).values.tolist()
     return Evaluation(
         n=num_examples,

@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import random
+import signal
 import time
 import warnings
 from collections.abc import Iterator
@@ -67,7 +68,7 @@ def fit(
     """
     torch.set_num_threads(trainer_spec.num_threads)
     watch = _Watch(module, epochs, trainer_spec, seed, progress)
-    with _quiet(), _determinism(), _cheap_device_checks(trainer_spec):
+    with _quiet(), _determinism(), _cheap_device_checks(trainer_spec), _plain_interrupt():
         trainer = _make_trainer(trainer_spec, epochs, watch)
         if trainer_spec.compile:
             module.net.compile()
@@ -214,6 +215,21 @@ class _Watch(lightning.Callback):
             peak_memory_bytes=self.peak.num_bytes,
             peak_memory_method=self.peak.method,
         )
+
+
+@contextmanager
+def _plain_interrupt() -> Iterator[None]:
+    """Ctrl-C stays a KeyboardInterrupt: Lightning makes it a SystemExit and leaves the process deaf to the next one."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    except SystemExit as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        if signal.getsignal(signal.SIGINT) is not handler:
+            signal.signal(signal.SIGINT, handler)
 
 
 @contextmanager

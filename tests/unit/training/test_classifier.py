@@ -32,7 +32,7 @@ IMAGES, LABELS, IDS = torch.zeros(2, 1, 8, 8), torch.tensor([1, 2]), torch.tenso
 def step(loss: str = "cross_entropy", **augmentation: float) -> float:
     recipe = TrainingSpec(epochs=1, batch_size=2, default_learning_rate=1e-3, loss=loss)
     module = Classifier(Constant(LOGITS), recipe, AugmentationSpec(crop_min_scale=1.0, **augmentation), 1e-3, 10, 3)
-    return float(module.training_step((IMAGES.clone(), LABELS, IDS), 0))
+    return module.training_step((IMAGES.clone(), LABELS, IDS), 0).item()
 
 
 def test_cross_entropy():

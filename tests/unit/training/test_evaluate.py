@@ -120,3 +120,10 @@ def test_two_resolutions_do_not_mix(net, made_up_loader):
     wide = torch.cat([batches[1][0], batches[1][0]], dim=3)[..., :4, :]  # 4x16: as many pixels
     with pytest.raises(EvaluationError, match="two resolutions"):
         run(net, [batches[0], (wide, *batches[1][1:])], n=16)
+
+
+def test_a_bfloat16_net_is_given_bfloat16_images(net, made_up_loader):
+    loader = made_up_loader(21, 8)
+    expected = run(net, loader).nll_nats
+    result = run(net.bfloat16(), loader).nll_nats
+    assert result == pytest.approx(expected, rel=2e-2) and result != expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 import time
 
 import pytest
@@ -127,6 +128,17 @@ def test_time_limit_saves_nothing(train, tmp_path, net):
     with pytest.raises(TimeLimitError, match=r"time limit of 0\.001 minutes after \d steps"):
         train(net, kind=Slow, spec=TrainerSpec(time_limit_minutes=0.001))
     assert not (tmp_path / "best.ckpt").exists()
+
+
+def test_an_interrupt_stays_one(train, tmp_path, net):
+    class Interrupted(Classifier):
+        def training_step(self, batch, batch_idx):
+            raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        train(net, kind=Interrupted)
+    assert signal.getsignal(signal.SIGINT) is before and not (tmp_path / "best.ckpt").exists()
 
 
 def test_a_schedule_for_another_number_of_steps_is_refused(train, net):

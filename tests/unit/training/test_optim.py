@@ -64,7 +64,7 @@ def test_the_vision_model_exempts_every_position_parameter():
     from goatbench.models.vit import GoatViT
 
     options = dict(img_size=12, patch_size=2, in_chans=1, num_classes=10, embed_dim=64, depth=2, num_heads=2)
-    net = GoatViT("goat", **options)
+    net = GoatViT("goat", {"num_frequencies": 3, "min_period": 3.0}, **options)
     decayed, plain = parameter_groups(net, DECAY)
     prior = {name for name in dict(net.named_parameters()) if ".scheme." in name}
     assert prior and prior <= names(net, plain)
