@@ -159,6 +159,7 @@ def test_parameters_that_the_published_code_wastes(name):
     theirs, layer = published(s), ours(s)
     assert sum(p.numel() for p in theirs.parameters()) == num_theirs
     assert sum(p.numel() for p in layer.parameters()) == num_ours == num_theirs - difference
+    assert layer.scheme.published_extra_parameters() == difference
     positions = s.positions
     x = torch.randn(1, positions.num_tokens, s.embed_dim)
     spatial = dict(spatial_shape=s.grid, has_cls_token=True) if s.axes == 2 else {}
