@@ -23,20 +23,29 @@ class Rotary(PositionScheme):
         super().__init__(shape)
         self.is_relative = shape.num_prefix == 0
         if shape.head_dim % (2 * shape.num_axes):
-            raise ValueError(f"head_dim {shape.head_dim} is not a multiple of {2 * shape.num_axes}, which rotary embeddings in {shape.num_axes}D need")
+            needed = 2 * shape.num_axes
+            raise ValueError(f"head_dim {shape.head_dim} is not a multiple of {needed}, which {shape.num_axes}D rotary embeddings need")
 
     def angles(self, positions: Positions) -> Tensor:
         """[B|1, 1|H, K, P] float64."""
         raise NotImplementedError
 
-    def rotate(self, x: Tensor, positions: Positions, role: Role) -> Tensor:
+    def tables(self, positions: Positions, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """(cos, cos) and (-sin, sin) of the angles, in that dtype: [B|1, 1|H, K, D] each; 1 and 0 on prefix tokens."""
         angles = self.angles(positions)
         if positions.is_prefix.shape[-1] and self.shape.num_prefix:
             angles = angles * ~positions.is_prefix[:, None, :, None]
-        dtype = torch.promote_types(x.dtype, torch.float32)
         cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
-        first, second = x.to(dtype).chunk(2, dim=-1)
-        return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
+        return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
+
+    def rotate(self, x: Tensor, positions: Positions, role: Role) -> Tensor:
+        """x * (cos, cos) + (second half of x, first half) * (-sin, sin): three passes over x, where halves apart need seven."""
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        cos, sin = self.tables(positions, dtype)
+        x_wide = x.to(dtype)
+        # swapped as [B, K, H, D]: the layout of the projections, which fused kernels hand on to their output
+        swapped = x_wide.transpose(1, 2).roll(x.shape[-1] // 2, dims=-1).transpose(1, 2)
+        return torch.addcmul(x_wide * cos, swapped, sin).to(x.dtype)
 
 
 class Rope(Rotary):

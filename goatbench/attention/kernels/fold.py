@@ -112,8 +112,20 @@ def _key_term_lanes(k_term: Tensor, scale: float, dtype: torch.dtype) -> tuple[T
 
 
 def _join(parts: list[Tensor]) -> Tensor:
-    """Concatenate columns behind the content's; lanes with batch or head axes of size 1 broadcast."""
+    """Concatenate columns behind the content's; lanes with batch or head axes of size 1 broadcast.
+
+    Laid out in memory as [B, K, H, W], like the projections that the content comes from: fused kernels give their output the
+    layout of q, and merging the heads of any other layout would copy it (and keep both copies for the backward pass).
+    """
     if len(parts) == 1:
         return parts[0]
-    lead = parts[0].shape[:3]
-    return torch.cat([t if t.shape[:3] == lead else t.expand(*lead, t.shape[-1]) for t in parts], dim=-1)
+    batch, heads = parts[0].shape[:2]
+    return torch.cat([_spread(t, batch, heads).transpose(1, 2) for t in parts], dim=-1).transpose(1, 2)
+
+
+def _spread(t: Tensor, batch: int, heads: int) -> Tensor:
+    """[B|1, G|1, K, R] -> [B, G, K, R], heads before batch: backward then sums the large gradient over one axis, the first, which
+    is several times faster than over two, and the heads of what is left."""
+    if t.shape[1] != heads:
+        t = t.expand(-1, heads, -1, -1)
+    return t if t.shape[0] == batch else t.expand(batch, -1, -1, -1)

@@ -1,0 +1,112 @@
+"""`goatbench bench attention`: what GOAT costs in time and memory beside plain attention, RoPE and its published package."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ..errors import UsageError
+from ..progress import Progress
+from ..records.environment import describe_environment, package_version
+from ..records.files import create_exclusive
+from ..records.source import code_info
+from . import parts, table
+from .parts import PARTS, Settings
+
+SCHEMA_VERSION = 1
+
+DESCRIPTION = """\
+Time and memory of one attention layer and of a 6-layer pre-norm stack (width 384, 6 heads of 64, causal, fp32), forward and
+backward. Time is CPU time of one thread; variants are interleaved (A B C, C B A, ...), ratios formed round by round, and given
+as median [quartiles]. Beside each ratio stands its target and PASS or MISS; a miss changes nothing else, and the exit code
+says only whether everything could be measured.
+
+variants: plain (no position), rope and rope-tables (cos and sin worked out beforehand; goat is judged against the faster),
+goat (16 lanes carved out of 64), goat-append (lanes added), goat_reference (the paper's form in our core), and goat-attention
+(the published package, if installed)."""
+
+EPILOG = """\
+The whole takes about 12 minutes on one core that is otherwise idle; --quick takes seconds and judges nothing.
+Example: goatbench bench attention --only layer,memory --out results/bench/attention-mymachine.json"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:
+        raise UsageError(f"{message} (goatbench bench attention --help shows an example)")
+
+
+def main(argv: list[str]) -> int:
+    """Measure, print, and with --out write one JSON record. UsageError in one line for what a user can cause."""
+    arguments = _parse(argv)
+    out = _writable(arguments.out)
+    settings = Settings.quick() if arguments.quick else Settings.full()
+    chosen = _chosen(arguments.only)
+    started = _now()
+    measured = measure(settings, chosen)
+    print(table.render(measured, settings))
+    if out is not None:
+        create_exclusive(out, record_bytes(measured, settings, chosen, started))
+        print(f"\nrecord: {arguments.out}")
+    return 0
+
+
+def measure(settings: Settings, chosen: tuple[str, ...]) -> parts.Measured:
+    """Run the chosen parts, in the order of PARTS, with one progress display whose unit is the estimated work."""
+    measured = parts.Measured()
+    work = [job for part in chosen for job in PARTS[part](settings)]
+    with Progress("bench attention", total=sum(job.cost for job in work), unit="work unit") as bar:
+        for job in work:
+            job.run(measured, lambda cost, label=job.label: bar.advance(cost, now=label))
+    return measured
+
+
+def record_bytes(measured: parts.Measured, settings: Settings, chosen: tuple[str, ...], started: str) -> bytes:
+    """Strict JSON: environment, code, settings, every round's seconds, and the judged ratios."""
+    record = {
+        "schema_version": SCHEMA_VERSION,
+        "bench": "attention",
+        "started_at": started,
+        "finished_at": _now(),
+        "code": code_info().model_dump(),
+        "environment": describe_environment(threads=1) | {"goat-attention": package_version("goat-attention")},
+        "settings": settings.as_json() | {"parts": list(chosen)},
+        **measured.as_json(),
+    }
+    return json.dumps(record, indent=1, sort_keys=True, allow_nan=False).encode() + b"\n"
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = _Parser("goatbench bench attention", description=DESCRIPTION, epilog=EPILOG, formatter_class=raw)
+    parser.add_argument("--only", metavar="PARTS", help=f"comma-separated, of: {', '.join(PARTS)} (default: all)")
+    parser.add_argument("--quick", action="store_true", help="tiny shapes and two rounds: does everything run?")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write one JSON record there (default: none is written)")
+    return parser.parse_args(argv)
+
+
+def _chosen(only: str | None) -> tuple[str, ...]:
+    if only is None:
+        return tuple(PARTS)
+    wanted = [name.strip() for name in only.split(",") if name.strip()]
+    unknown = [name for name in wanted if name not in PARTS]
+    if unknown or not wanted:
+        wrong = f"unknown part {unknown[0]!r}" if unknown else "no part named"
+        raise UsageError(f"--only {only!r}: {wrong}; allowed are {', '.join(PARTS)}")
+    return tuple(name for name in PARTS if name in wanted)
+
+
+def _writable(out: Path | None) -> Path | None:
+    """Refused before ten minutes of measuring, not after."""
+    if out is None:
+        return None
+    if out.exists():
+        raise UsageError(f"--out {out}: the file exists, and records are never overwritten; choose another name or remove it")
+    if not out.resolve().parent.is_dir():
+        raise UsageError(f"--out {out}: there is no folder {out.parent}; make it first")
+    return out
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

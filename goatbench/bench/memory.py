@@ -1,0 +1,76 @@
+"""Memory of one training step of a layer, counted, not sampled: the same number on every run.
+
+saved: bytes that autograd keeps from forward to backward (saved-tensor hooks, each storage once, input and parameters not counted).
+peak:  most bytes that were allocated at one time during forward and backward beyond what stood before, from the profiler's
+       record of every allocation and release, temporaries inside kernels included.
+
+    python -m goatbench.bench.memory goat 8 197     prints one JSON object; the benchmark calls it, so that each is a fresh process
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import torch
+from torch import Tensor, nn
+
+from .variants import EMBED_DIM, build, training_step
+
+SAVED_METHOD = "saved_tensors_hooks, storages counted once, without input and parameters"
+PEAK_METHOD = "torch.profiler record of CPU allocations, forward and backward after one unmeasured step"
+
+
+def saved_bytes(module: nn.Module, x: Tensor) -> int:
+    """Bytes kept alive for the backward pass of module(x)."""
+    counted = {t.untyped_storage().data_ptr() for t in (x, *module.parameters(), *module.buffers())}
+    total = 0
+
+    def pack(t: Tensor) -> Tensor:
+        nonlocal total
+        storage = t.untyped_storage()
+        if storage.data_ptr() not in counted:
+            counted.add(storage.data_ptr())
+            total += storage.nbytes()
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        out = module(x)
+    del out  # until here the graph held every storage, so that no address was used twice
+    return total
+
+
+def peak_bytes(step) -> int:
+    """Most bytes allocated at one time while step() runs, above the level at its start."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        step()
+    events = [e for e in recorded.profiler.kineto_results.events() if e.name() == "[memory]"]
+    level = highest = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        level += event.nbytes()
+        highest = max(highest, level)
+    return highest
+
+
+def measure(name: str, batch: int, tokens: int) -> dict[str, int]:
+    module = build(name, tokens)
+    step = training_step(module, batch, tokens)
+    step()
+    x = torch.zeros(batch, tokens, EMBED_DIM).requires_grad_()
+    return {"saved": saved_bytes(module, x), "peak": peak_bytes(step), "unit": x.untyped_storage().nbytes()}
+
+
+def measure_in_fresh_process(name: str, batch: int, tokens: int) -> dict[str, int]:
+    command = [sys.executable, "-m", "goatbench.bench.memory", name, str(batch), str(tokens)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"measuring the memory of {name} failed: {done.stderr.strip().splitlines()[-1:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    print(json.dumps(measure(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))))
