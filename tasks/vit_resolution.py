@@ -66,7 +66,9 @@ class VisionTask:
         from goatbench.attention.kernels.select import get_kernel
         from goatbench.models import build_vit
 
-        return build_vit(spec.model, spec.attention, get_kernel(spec.kernel))
+        net = build_vit(spec.model, spec.attention, get_kernel(spec.kernel))
+        net.set_grad_checkpointing(spec.trainer.checkpoint_activations)
+        return net
 
     def model_info(self, spec: RunSpec, net: GoatViT) -> dict[str, Any]:
         """Fields of records.ModelInfo but for the name; the kernels are observed on one training and one evaluation image each."""
