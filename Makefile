@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-long lint clean-venv
+.PHONY: demo test test-long lint readme clean-venv
 
 demo: $(VENV)/.ready
 	$(BIN)/goatbench run task=vit_res512
@@ -16,6 +16,9 @@ test: $(VENV)/.ready
 
 test-long: $(VENV)/.ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not gpu" -n 2
+
+readme: $(VENV)/.ready
+	$(BIN)/python tests/integration/test_readme.py
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
