@@ -224,7 +224,9 @@ def test_unknown_init_is_refused():
         GoatReference(ModelShape(1, True, 64, 1, 2, 2, 32, (50,)), 2, 2, init="zero")
 
 
-@pytest.mark.parametrize(("axes", "causal", "heads", "kv_heads", "embed_dim"), [(2, False, 3, 3, 96), (1, True, 4, 2, 128), (1, False, 2, 2, 64)])
+@pytest.mark.parametrize(
+    ("axes", "causal", "heads", "kv_heads", "embed_dim"), [(2, False, 3, 3, 96), (1, True, 4, 2, 128), (1, False, 2, 2, 64)]
+)
 def test_the_published_parameter_count_is_known(axes, causal, heads, kv_heads, embed_dim):
     """Ours plus what the published layer holds without ever using it is what the package really allocates."""
     extent, prefix = ((6, 6), 1) if axes == 2 else ((64,), 0)
