@@ -51,7 +51,7 @@ class Auto:
 
 @dataclass(slots=True)
 class Recording:
-    """A kernel that notes in `used` what really ran (`describe`), for the record of a run.
+    """A kernel that notes in `used` what really ran (`describe`), for the record of a run; ValueError if it objects.
 
     The description is made once for each kind of problem (shapes, dtypes, what the prior holds), so that training does not pay
     for it. Inside torch.compile nothing is noted: run one batch eagerly.
@@ -75,6 +75,7 @@ class Recording:
         if not torch.compiler.is_compiling():
             kind = _kind(problem)
             if kind not in self._seen:
+                require(self.kernel, problem)
                 self._seen.add(kind)
                 self.used.add(self.kernel.describe(problem))
         return self.kernel(problem)

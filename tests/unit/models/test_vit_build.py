@@ -87,7 +87,7 @@ def test_model_info_counts_by_hand():
     backbone = (4 * 48 + 48) + 3 * block + 2 * 48 + (48 * 10 + 10) + 3 * 48
     net = build_vit(SPEC, AttentionSpec(name="nope"))
     params = dict(params_total=backbone, params_trainable=backbone, params_prior=0)
-    expected = dict(**params, head_dim=24, content_dim=24, num_lanes=0, lanes="none")
+    expected = dict(**params, head_dim=24, content_dim=24, num_lanes=0, lanes="none", notes=[])
     assert model_info(net) == expected
 
     table = 6 * 6 * 48
