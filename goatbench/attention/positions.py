@@ -5,7 +5,9 @@ B batch, K tokens, A axes (1 for text and genome, 2 for images: y, x).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -36,6 +38,7 @@ class Scattered:
 
 
 Layout = Line | Grid | Scattered
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +49,27 @@ class Positions:
     order:     [B|1, K] int64, place in the stream; decides causality.
     coords:    [B|1, K, A] float64, in tokens or patches; integers are held exactly.
     is_prefix: [B|1, K] bool; CLS and register tokens have an order and no coordinate (their coords are 0 and must be ignored).
+    known:     what `remember` was given; belongs to this object alone, so changed positions start with nothing.
     """
 
     layout: Layout
     order: Tensor
     coords: Tensor
     is_prefix: Tensor
+    known: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def remember(self, key: Hashable, make: Callable[[], T]) -> T:
+        """make(), once per key: features of these positions that hold no parameters (phases), shared by the layers of a model.
+
+        key: everything the features depend on besides the positions. They are ordinary tensors even when first asked for under
+        inference_mode, so that training may follow; inside torch.compile nothing is kept.
+        """
+        if torch.compiler.is_compiling():
+            return make()
+        if key not in self.known:
+            with torch.inference_mode(False), torch.no_grad():
+                self.known[key] = make()
+        return self.known[key]
 
     @property
     def num_tokens(self) -> int:

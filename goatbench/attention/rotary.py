@@ -7,6 +7,7 @@ Phases are worked out in float64 and applied in float32: with bf16 phases neighb
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 
 import torch
 from torch import Tensor, nn
@@ -38,10 +39,15 @@ class Rotary(PositionScheme):
         cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
         return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
+    def tables_key(self, dtype: torch.dtype) -> Hashable | None:
+        """What the tables depend on besides the positions: layers with the same key share them. None: on parameters, not shared."""
+        return None
+
     def rotate(self, x: Tensor, positions: Positions, role: Role) -> Tensor:
         """x * (cos, cos) + (second half of x, first half) * (-sin, sin): three passes over x, where halves apart need seven."""
         dtype = torch.promote_types(x.dtype, torch.float32)
-        cos, sin = self.tables(positions, dtype)
+        key = self.tables_key(dtype)
+        cos, sin = self.tables(positions, dtype) if key is None else positions.remember(key, lambda: self.tables(positions, dtype))
         x_wide = x.to(dtype)
         # swapped as [B, K, H, D]: the layout of the projections, which fused kernels hand on to their output
         swapped = x_wide.transpose(1, 2).roll(x.shape[-1] // 2, dims=-1).transpose(1, 2)
@@ -55,9 +61,13 @@ class Rope(Rotary):
         super().__init__(shape)
         if shape.num_axes != 1:
             raise ValueError("rope is one-dimensional; for images use rope_axial or rope_mixed")
+        self.base = base
         planes = shape.head_dim // 2
         frequencies = base ** (-torch.arange(planes, dtype=torch.float64) / planes)
         self.register_buffer("frequencies", frequencies, persistent=False)
+
+    def tables_key(self, dtype: torch.dtype) -> Hashable:
+        return (Rope, self.shape, self.base, dtype)
 
     def angles(self, positions: Positions) -> Tensor:
         return (positions.coords[..., :1] * self.frequencies.to(torch.float64))[:, None]
@@ -68,9 +78,13 @@ class RopeAxial(Rotary):
 
     def __init__(self, shape: ModelShape, base: float = 100.0) -> None:
         super().__init__(shape)
+        self.base = base
         per_axis = shape.head_dim // (2 * shape.num_axes)
         frequencies = base ** (-torch.arange(per_axis, dtype=torch.float64) / per_axis)
         self.register_buffer("frequencies", frequencies, persistent=False)
+
+    def tables_key(self, dtype: torch.dtype) -> Hashable:
+        return (RopeAxial, self.shape, self.base, dtype)
 
     def angles(self, positions: Positions) -> Tensor:
         return (positions.coords.flip(-1)[..., None] * self.frequencies.to(torch.float64)).flatten(-2)[:, None]

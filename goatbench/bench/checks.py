@@ -14,7 +14,7 @@ from ..attention.mask import Mask
 from ..attention.positions import Positions
 from ..attention.priors.recency import inverse_softplus
 from ..attention.scheme import PositionScheme
-from .variants import EMBED_DIM, HEAD_DIM, NUM_HEADS, Layer, build, goat_reference_scheme, goat_scheme, model_shape
+from .variants import EMBED_DIM, HEAD_DIM, NUM_HEADS, build, goat_reference_scheme, goat_scheme, model_shape
 
 LENGTHS = (64, 100, 128, 200, 256)
 SLOPE = 0.47  # of the steepest ALiBi heads
@@ -53,9 +53,7 @@ def compile_check(name: str, lengths: tuple[int, ...] = LENGTHS) -> dict[str, bo
 
 
 def _at_any_length(module: nn.Module) -> Callable[[Tensor], Tensor]:
-    if not isinstance(module, Layer):
-        return module
-    return lambda x: module.attention(x, Positions.line(x.shape[1]), module.mask)
+    return lambda x: module(x, Positions.line(x.shape[1]))
 
 
 def bf16_error(name: str, tokens: int = 4096, slope: float = SLOPE) -> float:

@@ -1,6 +1,7 @@
 """Memory of one training step of a layer, counted, not sampled: the same number on every run.
 
-saved: bytes that autograd keeps from forward to backward (saved-tensor hooks, each storage once, input and parameters not counted).
+saved: bytes that autograd keeps from forward to backward (saved-tensor hooks, each storage once). Not counted are parameters and
+       the input, to which belong features of the positions alone (cos, sin): a model has them once, not once a layer.
 peak:  most bytes that were allocated at one time during forward and backward beyond what stood before, from the profiler's
        record of every allocation and release, temporaries inside kernels included.
 
@@ -12,19 +13,27 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 
 import torch
 from torch import Tensor, nn
 
+from ..attention.positions import Positions
 from .variants import EMBED_DIM, build, training_step
 
-SAVED_METHOD = "saved_tensors_hooks, storages counted once, without input and parameters"
+SAVED_METHOD = "saved_tensors_hooks, storages counted once, without parameters, input and features of the positions"
 PEAK_METHOD = "torch.profiler record of CPU allocations, forward and backward after one unmeasured step"
 
 
-def saved_bytes(module: nn.Module, x: Tensor) -> int:
-    """Bytes kept alive for the backward pass of module(x)."""
-    counted = {t.untyped_storage().data_ptr() for t in (x, *module.parameters(), *module.buffers())}
+def saved_bytes(module: nn.Module, *inputs: Tensor | Positions) -> int:
+    """Bytes kept alive for the backward pass of module(*inputs)."""
+    with torch.no_grad():
+        module(*inputs)  # positions and modules remember features
+    resident = [*module.parameters(), *module.buffers()]
+    for value in inputs:
+        resident += [value] if isinstance(value, Tensor) else _tensors((value.order, value.coords, value.is_prefix, value.known))
+    counted = {t.untyped_storage().data_ptr() for t in resident}
     total = 0
 
     def pack(t: Tensor) -> Tensor:
@@ -36,12 +45,25 @@ def saved_bytes(module: nn.Module, x: Tensor) -> int:
         return t
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-        out = module(x)
+        out = module(*inputs)
     del out  # until here the graph held every storage, so that no address was used twice
     return total
 
 
-def peak_bytes(step) -> int:
+def _tensors(value: object) -> list[Tensor]:
+    """All tensors in nested tuples, dicts and dataclasses."""
+    if isinstance(value, Tensor):
+        return [value]
+    if is_dataclass(value):
+        value = [getattr(value, f.name) for f in fields(value)]
+    elif isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, tuple | list):
+        return []
+    return [t for part in value for t in _tensors(part)]
+
+
+def peak_bytes(step: Callable[[], None]) -> int:
     """Most bytes allocated at one time while step() runs, above the level at its start."""
     from torch.profiler import ProfilerActivity, profile
 
@@ -60,7 +82,7 @@ def measure(name: str, batch: int, tokens: int) -> dict[str, int]:
     step = training_step(module, batch, tokens)
     step()
     x = torch.zeros(batch, tokens, EMBED_DIM).requires_grad_()
-    return {"saved": saved_bytes(module, x), "peak": peak_bytes(step), "unit": x.untyped_storage().nbytes()}
+    return {"saved": saved_bytes(module, x, Positions.line(tokens)), "peak": peak_bytes(step), "unit": x.untyped_storage().nbytes()}
 
 
 def measure_in_fresh_process(name: str, batch: int, tokens: int) -> dict[str, int]:

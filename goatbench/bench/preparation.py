@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from ..attention.kernels.fold import fold
 from ..attention.kernels.problem import Problem
+from ..attention.positions import Positions
 from .variants import EMBED_DIM, HEAD_DIM, Layer, PublishedLayer, build
 
 Inputs = tuple[Tensor, Tensor, Tensor]
@@ -84,7 +85,7 @@ def prepare(name: str, batch: int, tokens: int) -> tuple[Callable[[], _Reached],
     def run() -> _Reached:
         with context():
             try:
-                module(x)
+                module(x, Positions.line(tokens))
             except _Reached as reached:
                 return reached.with_traceback(None)  # a traceback keeps the frames, and they the tensors, alive
         raise AssertionError("the kernel was never reached")

@@ -41,7 +41,7 @@ def goat_reference_scheme(shape: ModelShape) -> GoatReference:
 
 
 class RopeTables(Rope):
-    """RoPE with cos and sin of one set of positions worked out beforehand: what a model that shares tables over layers pays."""
+    """RoPE with cos and sin of one set of positions worked out beforehand: what a model of one fixed length pays."""
 
     def __init__(self, shape: ModelShape, positions: Positions) -> None:
         super().__init__(shape)
@@ -49,19 +49,22 @@ class RopeTables(Rope):
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
 
+    def tables_key(self, dtype: torch.dtype) -> None:
+        return None
+
     def tables(self, positions: Positions, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         return self.cos, self.sin
 
 
 class Layer(nn.Module):
-    """Our attention at fixed positions, [B, K, E] -> [B, K, E]. The positions are made once, as a model makes them once per batch."""
+    """Our causal attention, [B, K, E] -> [B, K, E]."""
 
-    def __init__(self, attention: SelfAttention, positions: Positions) -> None:
+    def __init__(self, attention: SelfAttention) -> None:
         super().__init__()
-        self.attention, self.positions, self.mask = attention, positions, Mask(causal=True)
+        self.attention, self.mask = attention, Mask(causal=True)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.attention(x, self.positions, self.mask)
+    def forward(self, x: Tensor, positions: Positions) -> Tensor:
+        return self.attention(x, positions, self.mask)
 
 
 class PublishedLayer(nn.Module):
@@ -73,7 +76,7 @@ class PublishedLayer(nn.Module):
 
         self.attention = GoatAttention.for_gpt(EMBED_DIM, NUM_HEADS, pos_rank=NUM_FREQUENCIES, abs_rank=8, training_seq_len=tokens)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, positions: Positions) -> Tensor:
         return self.attention(x, x, x, is_causal=True, need_weights=False)[0]
 
 
@@ -88,7 +91,7 @@ class Variant:
 def _ours(scheme: Callable[[ModelShape], PositionScheme], lanes: str = "carve") -> Callable[[int], nn.Module]:
     def build(tokens: int) -> nn.Module:
         shape = model_shape(tokens)
-        return Layer(SelfAttention(shape, scheme(shape), lanes=lanes), Positions.line(tokens))
+        return Layer(SelfAttention(shape, scheme(shape), lanes=lanes))
 
     return build
 
@@ -113,11 +116,22 @@ def published_available() -> bool:
 
 
 def build(name: str, tokens: int, depth: int = 0) -> nn.Module:
-    """A layer (depth 0), or a stack of `depth` pre-norm blocks; the same seed for every variant."""
+    """module(x, positions): a layer (depth 0), or a stack of `depth` pre-norm blocks; the same seed for every variant."""
     torch.manual_seed(0)
     if depth == 0:
         return VARIANTS[name].build(tokens)
-    return nn.Sequential(*(Block(VARIANTS[name].build(tokens)) for _ in range(depth)))
+    return Stack([Block(VARIANTS[name].build(tokens)) for _ in range(depth)])
+
+
+class Stack(nn.Module):
+    def __init__(self, blocks: list[Block]) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+
+    def forward(self, x: Tensor, positions: Positions) -> Tensor:
+        for block in self.blocks:
+            x = block(x, positions)
+        return x
 
 
 class Block(nn.Module):
@@ -129,19 +143,23 @@ class Block(nn.Module):
         self.attention = attention
         self.fc1, self.fc2 = nn.Linear(EMBED_DIM, MLP_RATIO * EMBED_DIM), nn.Linear(MLP_RATIO * EMBED_DIM, EMBED_DIM)
 
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.attention(self.norm1(x))
+    def forward(self, x: Tensor, positions: Positions) -> Tensor:
+        x = x + self.attention(self.norm1(x), positions)
         return x + self.fc2(F.gelu(self.fc1(self.norm2(x))))
 
 
 def training_step(module: nn.Module, batch: int, tokens: int) -> Callable[[], None]:
-    """One forward and backward on fixed normal inputs, gradients of input and parameters; nothing accumulates between calls."""
+    """One forward and backward on fixed normal inputs, gradients of input and parameters; nothing accumulates between calls.
+
+    Positions are made anew in each call, as a model does for each batch: what their features cost is inside, once for all layers.
+    """
     g = torch.Generator().manual_seed(1)
     x = torch.randn(batch, tokens, EMBED_DIM, generator=g).requires_grad_()
     grad = torch.randn(batch, tokens, EMBED_DIM, generator=g)
     wanted = [x, *module.parameters()]
 
     def step() -> None:
-        torch.autograd.grad(module(x), wanted, grad, allow_unused=True)  # goat-attention has parameters it never uses
+        out = module(x, Positions.line(tokens))
+        torch.autograd.grad(out, wanted, grad, allow_unused=True)  # goat-attention has parameters it never uses
 
     return step

@@ -18,6 +18,7 @@ holding slope * j is a staircase, and the slope's gradient is summed inside the 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -101,42 +102,50 @@ class Goat(PositionScheme):
         return F.softplus(self.slope_raw)
 
     def prior(self, query_positions: Positions, key_positions: Positions, state: dict[str, Tensor] | None = None) -> LogPrior:
-        same = query_positions is key_positions
+        if not self.num_lanes:
+            return LogPrior()
+        keys = self._features(key_positions)
+        queries = keys if query_positions is key_positions else self._features(query_positions)
         q_lanes: list[Tensor] = []  # each [B|1, H, Q, r]
         k_lanes: list[Tensor] = []  # each [B|1, 1, K, r]
         if self.spectral:
-            cos_k, sin_k = self._waves(key_positions)
-            cos_q, sin_q = (cos_k, sin_k) if same else self._waves(query_positions)
             even, odd = self.even[:, None, :], self.odd[:, None, :]  # [H, 1, A*F]
-            q_lanes += [even * cos_q + odd * sin_q, even * sin_q - odd * cos_q]
-            k_lanes += [cos_k, sin_k]
+            q_lanes += [even * queries.cos + odd * queries.sin, even * queries.sin - odd * queries.cos]
+            k_lanes += [keys.cos, keys.sin]
         per_head: list[Tensor] = []  # constant along the queries: [H] each
-        recency_k = None
         if self.has_slope:
-            recency_k = integer_lanes(key_positions.coords[..., 0]).to(self.slope_raw.dtype)[:, None]  # [B|1, 1, K, 2]
-            k_lanes.append(recency_k)
+            k_lanes.append(keys.recency)
             slopes = self.slopes
             per_head += [256 * slopes, slopes]
         if self.has_sink:
             k_lanes.append(self.sink_net(key_positions)[:, None, :, None])
             per_head.append(self.gain)
         if self.has_bump:
-            special = key_positions.is_prefix if self.shape.num_prefix else key_positions.order == 0
-            k_lanes.append(special[:, None, :, None].to(self.bump.dtype))
+            k_lanes.append(keys.special)
             per_head.append(self.bump)
         if per_head:
             q_lanes.append(torch.stack(per_head, dim=-1)[None, :, None, :].expand(-1, -1, query_positions.num_tokens, -1))
-        if not k_lanes:
-            return LogPrior()
-        row_lanes = None
-        if recency_k is not None:
-            own = recency_k if same else integer_lanes(query_positions.coords[..., 0]).to(recency_k.dtype)[:, None]
+        return LogPrior(_join(q_lanes), _join(k_lanes), queries.row_lanes)
+
+    def _features(self, positions: Positions) -> _Features:
+        """Everything in the lanes that holds no parameter; all layers of a model share it."""
+        dtype = next(self.parameters()).dtype
+        return positions.remember((Goat, self.shape, *self.options.values(), dtype), lambda: self._make_features(positions, dtype))
+
+    def _make_features(self, positions: Positions, dtype: torch.dtype) -> _Features:
+        cos = sin = recency = row_lanes = special = None
+        if self.spectral:
+            cos, sin = (wave.to(dtype) for wave in self._waves(positions))
+        if self.has_slope:
+            recency = integer_lanes(positions.coords[..., 0]).to(dtype)[:, None]
             before = 2 * self.even.shape[1] if self.spectral else 0
-            row_lanes = F.pad(own, (before, self.num_lanes - before - 2))
-        return LogPrior(_join(q_lanes), _join(k_lanes), row_lanes)
+            row_lanes = F.pad(recency, (before, self.num_lanes - before - 2))
+        if self.has_bump:
+            special = (positions.is_prefix if self.shape.num_prefix else positions.order == 0)[:, None, :, None].to(dtype)
+        return _Features(cos, sin, recency, special, row_lanes)
 
     def _waves(self, positions: Positions) -> tuple[Tensor, Tensor]:
-        """cos and sin of the phases, [B|1, 1, K, A*F] in the parameters' dtype; zero on prefix tokens.
+        """cos and sin of the phases, [B|1, 1, K, A*F] float64; zero on prefix tokens.
 
         The phases are worked out in float64: in float32 they alone are off by 1.6e-3 at 64k tokens.
         """
@@ -145,7 +154,18 @@ class Goat(PositionScheme):
         if self.shape.num_prefix:
             patch = ~positions.is_prefix[:, None, :, None]
             cos, sin = cos * patch, sin * patch
-        return cos.to(self.even.dtype), sin.to(self.even.dtype)
+        return cos, sin
+
+
+@dataclass(frozen=True, slots=True)
+class _Features:
+    """Key features (None: that part is switched off), and the value of the recency features at a query's own place."""
+
+    cos: Tensor | None  # [B|1, 1, K, A*F]
+    sin: Tensor | None  # [B|1, 1, K, A*F]
+    recency: Tensor | None  # [B|1, 1, K, 2]
+    special: Tensor | None  # [B|1, 1, K, 1]
+    row_lanes: Tensor | None  # [B|1, 1, K, R]
 
 
 class GoatSpectral(Goat):
@@ -182,6 +202,7 @@ class SinkNetwork(nn.Module):
     def __init__(self, shape: ModelShape, num_frequencies: int, hidden: int) -> None:
         super().__init__()
         self.num_prefix = shape.num_prefix
+        self.key = (SinkNetwork, shape, num_frequencies)
         self.train_length = float(shape.train_extent[0]) if shape.num_axes == 1 else None
         periods = [[2.0 * extent * 2.0**n for n in range(num_frequencies)] for extent in shape.train_extent]
         self.register_buffer("frequencies", 2 * math.pi / torch.tensor(periods, dtype=torch.float64), persistent=False)  # [A, F]
@@ -194,13 +215,19 @@ class SinkNetwork(nn.Module):
         nn.init.normal_(self.fc2.weight, std=0.01)
 
     def forward(self, positions: Positions) -> Tensor:
+        dtype = self.fc1.weight.dtype
+        features = positions.remember((*self.key, dtype), lambda: self._features(positions).to(dtype))
+        u0 = self.fc2(F.silu(self.fc1(features))).squeeze(-1)
+        return u0 * ~positions.is_prefix if self.num_prefix else u0
+
+    def _features(self, positions: Positions) -> Tensor:
+        """[B|1, K, features] float64."""
         phase = (positions.coords[..., None] * self.frequencies.to(torch.float64)).flatten(-2)  # [B|1, K, A*F]
         features = [phase.cos(), phase.sin()]
         if self.train_length:
             t = positions.coords[..., :1].clamp_min(0)
             features += [t / (t + self.train_length), torch.log1p(t) / math.log1p(self.train_length)]
-        u0 = self.fc2(F.silu(self.fc1(torch.cat(features, dim=-1).to(self.fc1.weight.dtype)))).squeeze(-1)
-        return u0 * ~positions.is_prefix if self.num_prefix else u0
+        return torch.cat(features, dim=-1)
 
 
 def geometric_frequencies(count: int, min_period: float, max_period: float) -> Tensor:

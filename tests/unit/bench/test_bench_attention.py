@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from goatbench.attention.positions import Positions
 from goatbench.bench import attention, parts, table, targets
 from goatbench.bench.parts import Measured, Settings
 from goatbench.bench.timing import Quartiles
@@ -101,4 +102,5 @@ def test_goat_in_carve_mode_has_16_lanes_and_rope_with_tables_is_rope():
     goat = build("goat", 32).attention
     assert goat.scheme.num_lanes == 16 and goat.head_layout.content_dim == 48
     x = torch.randn(2, 32, 384)
-    torch.testing.assert_close(build("rope-tables", 32)(x), build("rope", 32)(x), rtol=0, atol=0)
+    at = Positions.line(32)
+    torch.testing.assert_close(build("rope-tables", 32)(x, at), build("rope", 32)(x, at), rtol=0, atol=0)

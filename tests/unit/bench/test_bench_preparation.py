@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from goatbench.attention.positions import Positions
 from goatbench.bench.preparation import kernel_step, preparation_step, prepare
 from goatbench.bench.variants import EMBED_DIM, PUBLISHED, VARIANTS, build
 
@@ -23,7 +24,7 @@ def test_kernel_and_projection_behind_the_preparation_give_the_layer(name):
     module = build(name, TOKENS)
     x = torch.randn(BATCH, TOKENS, EMBED_DIM, generator=torch.Generator().manual_seed(1))
     projection = module.attention.out_proj if name == PUBLISHED else module.attention.proj
-    torch.testing.assert_close(projection(attention_output(name)), module(x), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(projection(attention_output(name)), module(x, Positions.line(TOKENS)), rtol=1e-4, atol=1e-5)
 
 
 def test_the_leaves_are_the_projections_and_every_parameter_of_the_prior():
