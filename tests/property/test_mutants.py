@@ -112,15 +112,14 @@ def fill_the_cache_with_inference_tensors(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_features_of_inference_mode(patch: pytest.MonkeyPatch) -> None:
-    """Sines and cosines kept for the next call, whatever mode they were made in."""
-    waves, kept = fourier.Goat._waves, {}
+    """Features of positions kept for the next call in whatever mode they were made."""
 
-    def remembered(self, positions):
-        if positions.layout not in kept:
-            kept[positions.layout] = waves(self, positions)
-        return kept[positions.layout]
+    def remember(self, key, make):
+        if key not in self.known:
+            self.known[key] = make()
+        return self.known[key]
 
-    patch.setattr(fourier.Goat, "_waves", remembered)
+    patch.setattr(Positions, "remember", remember)
 
 
 @dataclass(frozen=True)
