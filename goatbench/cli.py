@@ -161,8 +161,9 @@ def submit(
     """
     from .records.store import results_root
     from .records.store import submit as place
+    from .verify import verify
 
-    for placed in place(runs, results_dir or results_root(), runs_dir, allow_dirty=allow_dirty):
+    for placed in place(runs, results_dir or results_root(), runs_dir, allow_dirty=allow_dirty, verify=verify):
         print(f"{placed.path}{' (was there already)' if placed.already else ''}")
 
 

@@ -25,12 +25,16 @@ if TYPE_CHECKING:
 BASE = 224
 LADDER = (224, 288, 320, 384, 448, 512)
 
+TOP1_CHANCE = {"smoke": 0.1, "embedded": 0.1, "paper": 0.001}
+TOP5_CHANCE = {"smoke": 0.5, "embedded": 0.5, "paper": 0.005}
+NLL_CHANCE = {"smoke": 2.303, "embedded": 2.303, "paper": 6.908}  # ln of the number of classes
+
 METRICS = (
-    Metric(name="top1", unit="fraction", direction="higher", chance={"smoke": 0.1, "embedded": 0.1, "paper": 0.001}, percent=True),
-    Metric(name="top5", unit="fraction", direction="higher", chance={"smoke": 0.5, "embedded": 0.5, "paper": 0.005}, percent=True),
-    Metric(name="nll_nats", unit="nats", direction="lower", chance={"smoke": 2.303, "embedded": 2.303, "paper": 6.908}, digits=3),
-    Metric(name="ece", unit="fraction", direction="lower", digits=1, percent=True),
-    Metric(name="top1_change", unit="fraction", direction="higher", digits=1, percent=True),
+    Metric(name="top1", unit="fraction", direction="higher", chance=TOP1_CHANCE, bounds=(0, 1), percent=True),
+    Metric(name="top5", unit="fraction", direction="higher", chance=TOP5_CHANCE, bounds=(0, 1), percent=True),
+    Metric(name="nll_nats", unit="nats", direction="lower", chance=NLL_CHANCE, bounds=(0, None), digits=3),
+    Metric(name="ece", unit="fraction", direction="lower", bounds=(0, 1), percent=True),
+    Metric(name="top1_change", unit="fraction", direction="higher", bounds=(-1, 1), percent=True),
 )
 
 PROTOCOL = (

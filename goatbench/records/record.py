@@ -166,6 +166,7 @@ class Metric(Strict):
     unit: str
     direction: Literal["higher", "lower"]
     chance: float | dict[str, float] | None = None  # of a blind guess; by scale where the number of classes differs
+    bounds: tuple[float | None, float | None] | None = None  # what a value can be; None: open on that side
     digits: int = 1
     percent: bool = False  # stored as a fraction, shown times 100
 

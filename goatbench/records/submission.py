@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,12 +27,14 @@ class Placed:
 
 
 def submit(
-    runs: Sequence[str | Path], results_root: Path | str, runs_dir: Path | str = "runs", *, allow_dirty: bool = False
+    runs: Sequence[str | Path], results_root: Path | str, runs_dir: Path | str = "runs", *, allow_dirty: bool = False,
+    verify: Callable[[RunRecord], None] | None = None,
 ) -> list[Placed]:
     """Place the records of these runs (folders, run ids within runs_dir, or record files) under the results folder.
 
     All are checked before the first is placed. Failed runs are placed like others: they are rows with a reason. UsageError in
-    one line: not a record, uncommitted changes in the code, absolute paths inside, another record with that run id, an unsafe place.
+    one line: not a record, uncommitted changes in the code, absolute paths inside, whatever `verify` raises, another record
+    with that run id, an unsafe place.
     """
     if not runs:
         raise UsageError("nothing to submit: name a run id, a run folder or a record file")
@@ -44,6 +46,8 @@ def submit(
         source = _record_file(run, Path(runs_dir))
         record = read_record(source)
         _check_trust(record, source, allow_dirty)
+        if verify is not None:
+            verify(record)
         target = root / placed_at(record)
         _check_place(target, root)
         if checked.setdefault(target, record) != record or (target.exists() and read_record(target) != record):

@@ -1,0 +1,66 @@
+"""Records that contradict themselves are refused: every edit of a published record that a reader could be misled by."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+
+from goatbench.errors import UsageError
+from goatbench.records.record import RunRecord
+from goatbench.verify import verify
+
+RESULTS = Path(__file__).resolve().parents[3] / "results"
+PUBLISHED = sorted(RESULTS.glob("vit_*/**/*.json"))
+ONE = json.loads(next(p for p in PUBLISHED if "vit_resolution@v1/embedded/rope_mixed/" in p.as_posix()).read_text())
+
+
+@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
+def test_every_published_record_agrees_with_itself(path):
+    verify(RunRecord.model_validate_json(path.read_bytes()))
+
+
+def _first(edited, name, /, **changes):
+    next(m for m in edited["measurements"] if m["metric"] == name).update(changes)
+
+
+def _below(measurements, nominal):
+    return [m for m in measurements if m["conditions"]["nominal"] < nominal]
+
+
+EDITS = {
+    "attention": (lambda r: r["row"].update(attention="goat"), "attention is goat"),
+    "scale": (lambda r: r.update(scale="smoke"), "scale is smoke"),
+    "seed": (lambda r: r.update(seed=7), "seed is 7"),
+    "config": (lambda r: r["config"]["training"].update(epochs=99), "config_hash"),
+    "config key": (lambda r: r["config"]["training"].update(epoch=99), "config.training.epoch"),
+    "task": (lambda r: r["task"].update(name="nosuch"), "task is nosuch"),
+    "version": (lambda r: r["task"].update(version=99), "no version 99"),
+    "hash": (lambda r: r.update(config_hash="0" * 16), "config_hash"),
+    "budget": (lambda r: r["budget"].update(epochs=1), "budget"),
+    "learning rate": (lambda r: r["training"].update(learning_rate=0.5), "learning rate"),
+    "impossible score": (lambda r: _first(r, "top1", value=2.0), "outside"),
+    "negative nll": (lambda r: _first(r, "nll_nats", value=-0.1), "outside"),
+    "no examples": (lambda r: _first(r, "top1", n=0), "no example"),
+    "other n": (lambda r: _first(r, "top1", n=3999), "4000"),
+    "unit": (lambda r: _first(r, "top1", unit="percent"), "percent"),
+    "metric": (lambda r: _first(r, "top1", metric="top2"), "top2"),
+    "twice": (lambda r: r["measurements"].append(deepcopy(r["measurements"][0])), "2 times"),
+    "dropped": (lambda r: r.update(measurements=r["measurements"][:1]), "missing"),
+    "headline": (lambda r: r.update(measurements=_below(r["measurements"], 512)), "headline"),
+    "time": (lambda r: r.update(finished_at="1970-01-01T00:00:00+00:00"), "before it started"),
+    "interrupted": (lambda r: r.update(status="interrupted", error={"kind": "Interrupted", "message": "x"}, measurements=[]), "interrupted"),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edited_record_is_refused(name):
+    edit, says = EDITS[name]
+    edited = deepcopy(ONE)
+    verify(RunRecord.model_validate(edited))
+    edit(edited)
+    with pytest.raises(UsageError) as refusal:
+        verify(RunRecord.model_validate(edited))
+    assert says in str(refusal.value) and "\n" not in str(refusal.value)
