@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from .errors import UsageError
 from .registry import broken_plugins, load_plugins, tasks, unknown
@@ -19,11 +20,21 @@ def print_boards(names: list[str], scale: str | None, metric: str | None, runs_d
     for name in (wanted := [task_name(name) for name in names]):
         if name not in tasks:
             raise UsageError(unknown("task", name, tasks.names()) + broken_plugins())
+    if results_dir is not None and not Path(results_dir).is_dir():
+        raise UsageError(f"--results-dir {results_dir}: no such folder")
     warnings: list[str] = []
     submitted = list(iter_records(results_dir or results_root(), warnings))
     local = list(iter_records(runs_dir, warnings))
+    scales = sorted({record.scale for record in (*submitted, *local)} | {"smoke", "embedded", "paper"})
+    if scale is not None and scale not in scales:
+        raise UsageError(unknown("scale", scale, scales))
     if scale is not None:
         submitted, local = ([record for record in records if record.scale == scale] for records in (submitted, local))
+    for marker in interrupted(runs_dir, warnings):
+        if marker.task in wanted:
+            print(f"interrupted: {marker.run_id} ({marker.task}, {marker.attention}, seed {marker.seed})", file=sys.stderr)
+    for warning in warnings:
+        print(f"goatbench: skipped: {warning}", file=sys.stderr)
     for name in wanted:
         boards = build_boards(tasks.get(name).card, submitted, local, metric)
         if not boards:
@@ -35,11 +46,6 @@ def print_boards(names: list[str], scale: str | None, metric: str | None, runs_d
             else:
                 print_board(board, _console())
                 print()
-    for marker in interrupted(runs_dir, warnings):
-        if marker.task in wanted:
-            print(f"interrupted: {marker.run_id} ({marker.task}, {marker.attention}, seed {marker.seed})", file=sys.stderr)
-    for warning in warnings:
-        print(f"goatbench: skipped: {warning}", file=sys.stderr)
 
 
 def task_name(text: str) -> str:

@@ -206,6 +206,8 @@ def main(argv: list[str] | None = None) -> None:
     except BrokenPipeError:  # `goatbench list | head`
         sys.stderr.close()
         code = 0
+    except OSError as error:  # a full disk under standard output, a folder that vanished
+        code = _complain(f"{error.filename or 'output'}: {error.strerror or error}", 1)
     if code == 130:
         print("goatbench: interrupted", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)

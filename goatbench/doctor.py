@@ -76,7 +76,10 @@ def check_pair(version_of: Callable[[str], str | None] = package_version, script
     if torch is None or vision is None:
         return Finding("broken", "torch", f"torch {torch}, torchvision {vision}: both are needed; pip install goatbench -c constraints.txt")
     script = script or "import torch, torchvision; torchvision.ops.nms(torch.tensor([[0., 0., 1., 1.]]), torch.ones(1), .5)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=IMPORT_SECONDS)
+    try:
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=IMPORT_SECONDS)
+    except subprocess.TimeoutExpired:
+        return Finding("warning", "torch", f"torch {torch}, torchvision {vision}: no answer within {IMPORT_SECONDS} s; a busy machine?")
     if done.returncode:
         said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         return Finding("broken", "torch", f"torch {torch} and torchvision {vision} do not fit together: {said}")

@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import UsageError
-from .records.environment import describe_environment
-from .records.record import Budget, Cost, ErrorInfo, ModelInfo, RowRef, RunRecord, Status, TaskRef, TrainingInfo
-from .records.source import TRAINING_PARTS, card_hash, code_info, source_hash
+from .records.canonical import digest
+from .records.environment import describe_environment, package_version
+from .records.record import Budget, CodeInfo, Cost, ErrorInfo, ModelInfo, PluginInfo, RowRef, RunRecord, Status, TaskRef, TrainingInfo
+from .records.source import TRAINING_PARTS, card_hash, code_info, module_hash, source_hash
 from .records.store import RunFolder, new_run_id
-from .registry import tasks
+from .registry import OWN, attentions, image_sources, tasks
 from .spec import RunSpec
 
 if TYPE_CHECKING:
@@ -41,8 +42,31 @@ def job_key(spec: RunSpec) -> dict[str, Any]:
         "config_hash": spec.config_hash,
         "task_version": tasks.get(spec.task.name).card.version,
         "data_fingerprint": fingerprint_of(spec.data),
-        "source_hash": code_info().source_hash,
+        "source_hash": _code(spec)[0].source_hash,
     }
+
+
+def _code(spec: RunSpec) -> tuple[CodeInfo, list[PluginInfo]]:
+    """Our code and whatever foreign code the run takes part of; its source hash covers both, so that a changed plug-in is new code."""
+    code, plugins = code_info(), plugins_of(spec)
+    if plugins:
+        code = code.model_copy(update={"source_hash": _with_plugins(code.source_hash, plugins)})
+    return code, plugins
+
+
+def plugins_of(spec: RunSpec) -> list[PluginInfo]:
+    """The names of this run that others provide."""
+    found = []
+    for registry, name in ((attentions, spec.attention.name), (tasks, spec.task.name), (image_sources, spec.data.name)):
+        if name in registry and registry.provider(name) != OWN:
+            module, provider = registry.target(name).partition(":")[0], registry.provider(name)
+            label = f"{registry.kind.replace(' ', '_')}/{name}"
+            found.append(PluginInfo(name=label, provider=provider, version=package_version(provider), source_hash=module_hash(module)))
+    return found
+
+
+def _with_plugins(own: str, plugins: list[PluginInfo]) -> str:
+    return digest([own, *sorted(plugin.source_hash for plugin in plugins)]) if plugins else own
 
 
 def execute(composed: Composed, run_id: str | None = None, sweep_id: str | None = None) -> RunRecord | None:
@@ -54,7 +78,7 @@ def execute(composed: Composed, run_id: str | None = None, sweep_id: str | None 
     """
     spec = composed.spec
     task = tasks.get(spec.task.name)
-    code = code_info()
+    code, plugins = _code(spec)
     record: dict[str, Any] = dict(
         run_id=run_id or new_run_id(spec.config_hash),
         sweep_id=sweep_id,
@@ -67,6 +91,7 @@ def execute(composed: Composed, run_id: str | None = None, sweep_id: str | None 
         config_hash=spec.config_hash,
         overrides=composed.overrides,
         code=code,
+        plugins=plugins,
         started_at=_now(),
     )
     if rank() > 0:
@@ -82,6 +107,8 @@ def execute(composed: Composed, run_id: str | None = None, sweep_id: str | None 
         _run(spec, task, record)
     except UsageError:
         shutil.rmtree(folder.path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            folder.runs_dir.rmdir()  # if this run made it, it is empty again
         raise
     except (KeyboardInterrupt, SystemExit):
         status, error = Status.INTERRUPTED, ErrorInfo(kind="Interrupted", message="stopped by a signal")
@@ -105,6 +132,8 @@ def _run(spec: RunSpec, task: Any, record: dict[str, Any]) -> None:
     """Fills `record` step by step, so that a failure keeps what was known before it."""
     import torch
 
+    if spec.trainer.accelerator == "gpu" and not torch.cuda.is_available():
+        raise UsageError("trainer.accelerator=gpu, but torch finds no CUDA device; use trainer=cpu, or look at goatbench doctor")
     torch.set_num_threads(spec.trainer.num_threads)
     gpus = torch.cuda.device_count() if spec.trainer.accelerator != "cpu" and torch.cuda.is_available() else 0
     gpu_name = torch.cuda.get_device_name(0) if gpus else None
@@ -118,7 +147,7 @@ def _run(spec: RunSpec, task: Any, record: dict[str, Any]) -> None:
     data = task.data(spec)
     record["data"] = data.info
     record["protocol"] = task.protocol(spec)
-    training_hash = spec.training_hash(data.training_fingerprint, source_hash(TRAINING_PARTS))
+    training_hash = spec.training_hash(data.training_fingerprint, _with_plugins(source_hash(TRAINING_PARTS), record["plugins"]))
     checkpoint = Path(spec.runs_dir) / CHECKPOINTS / training_hash / WEIGHTS
     meta, reused = _weights(spec, task, net, data, checkpoint, record["run_id"])
     fit = meta["fit"]
@@ -175,7 +204,8 @@ def _classify(failure: Exception) -> Status:
 
     from .training.fit import TimeLimitError
 
-    if isinstance(failure, torch.OutOfMemoryError | MemoryError):
+    on_cpu = isinstance(failure, RuntimeError) and "allocate memory" in str(failure)  # torch has no class for it
+    if on_cpu or isinstance(failure, torch.OutOfMemoryError | MemoryError):
         return Status.OOM
     return Status.TIMEOUT if isinstance(failure, TimeLimitError) else Status.FAILED
 

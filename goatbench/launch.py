@@ -184,7 +184,10 @@ class Sweep:
 
 
 def _start(job: Job, arguments: list[str]) -> None:
-    job.folder.mkdir(parents=True, exist_ok=True)
+    try:
+        job.folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot create {job.folder}: {error.strerror}; set runs_dir=PATH to a folder you can write") from None
     environment = {**os.environ, "OMP_NUM_THREADS": str(job.num_threads), "PYTHONUNBUFFERED": "1"}
     job.output = open(job.log, "ab+")  # noqa: SIM115 (closed in _close)
     job.process = subprocess.Popen(

@@ -50,9 +50,9 @@ class VitSpec(Strict):
     patch_size: int = Field(gt=0)
     in_chans: int = Field(gt=0)
     num_classes: int = Field(gt=1)
-    embed_dim: int = Field(gt=0)
-    depth: int = Field(gt=0)
-    num_heads: int = Field(gt=0)
+    embed_dim: int = Field(gt=0, le=65_536)
+    depth: int = Field(gt=0, le=1024)
+    num_heads: int = Field(gt=0, le=1024)
     mlp_ratio: float = Field(gt=0)
     drop_path: float = Field(ge=0, lt=1)
     class_token: bool = True
@@ -138,9 +138,9 @@ class TrainerSpec(Strict):
     accelerator: Literal["cpu", "gpu", "auto"] = "cpu"
     devices: int = Field(default=1, gt=0)
     num_nodes: int = Field(default=1, gt=0)
-    strategy: str = "auto"
+    strategy: Literal["auto", "ddp"] = "auto"
     precision: Literal["32-true", "bf16-mixed", "bf16-true"] = "32-true"
-    num_threads: int = Field(default=1, gt=0)
+    num_threads: int = Field(default=1, gt=0, le=1024)
     num_workers: int = Field(default=0, ge=0)
     accumulate: int = Field(default=1, gt=0)
     checkpoint_activations: bool = False
@@ -162,7 +162,7 @@ class RunSpec(Strict):
     trainer: TrainerSpec
     kernel: Literal["auto", "reference", "sdpa", "flash", "flex"] = "auto"
     seed: int = Field(default=0, ge=0, lt=2**31)
-    runs_dir: str = "runs"
+    runs_dir: str = Field(default="runs", min_length=1)
     retrain: bool = False
 
     @model_validator(mode="after")

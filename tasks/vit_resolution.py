@@ -86,7 +86,7 @@ class VisionTask:
 
         train = kernels_used(net.train(), image(spec.evaluation.base))
         with torch.inference_mode():
-            largest = max(spec.evaluation.base, *spec.task.resolutions)
+            largest = max([spec.evaluation.base, *spec.task.resolutions])
             evaluation = kernels_used(net.eval(), image(largest))
         return {**model_info(net), "kernel_train": train, "kernel_eval": evaluation}
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .positions import Grid, Positions
-from .scheme import ModelShape, PositionScheme
+from .scheme import ModelShape, PositionScheme, check_base
 
 
 class LearnedAbsolute(PositionScheme):
@@ -68,6 +68,7 @@ class Sinusoidal(PositionScheme):
 
     def __init__(self, shape: ModelShape, base: float = 10_000.0) -> None:
         super().__init__(shape)
+        check_base(base)
         if shape.embed_dim % (2 * shape.num_axes):
             raise ValueError(f"embed_dim {shape.embed_dim} is not a multiple of {2 * shape.num_axes}, which sinusoidal positions need")
         count = shape.embed_dim // (2 * shape.num_axes)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from .positions import Positions
-from .scheme import ModelShape, PositionScheme, Role
+from .scheme import ModelShape, PositionScheme, Role, check_base
 
 
 class Rotary(PositionScheme):
@@ -59,6 +59,7 @@ class Rope(Rotary):
 
     def __init__(self, shape: ModelShape, base: float = 10_000.0) -> None:
         super().__init__(shape)
+        check_base(base)
         if shape.num_axes != 1:
             raise ValueError("rope is one-dimensional; for images use rope_axial or rope_mixed")
         self.base = base
@@ -78,6 +79,7 @@ class RopeAxial(Rotary):
 
     def __init__(self, shape: ModelShape, base: float = 100.0) -> None:
         super().__init__(shape)
+        check_base(base)
         self.base = base
         per_axis = shape.head_dim // (2 * shape.num_axes)
         frequencies = base ** (-torch.arange(per_axis, dtype=torch.float64) / per_axis)
@@ -99,6 +101,7 @@ class RopeMixed(Rotary):
 
     def __init__(self, shape: ModelShape, base: float = 10.0) -> None:
         super().__init__(shape)
+        check_base(base)
         if shape.num_axes != 2:
             raise ValueError("rope_mixed is two-dimensional; for sequences use rope")
         self.base = base

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -93,6 +95,36 @@ class PositionScheme(nn.Module):
     def token_state(self, x: Tensor) -> dict[str, Tensor]:
         """Per-token streams [B, *, K, *] that the cache keeps beside keys and values (content-dependent schemes)."""
         return {}
+
+
+def check_options(factory: Callable[..., PositionScheme], options: dict[str, Any]) -> None:
+    """ValueError for an option that the scheme does not have, lacks, or that is no number where it needs one."""
+    maker = factory
+    if isinstance(factory, type):  # an ablation hands **options on: what it takes stands in the class it varies
+        maker = next(c for c in factory.__mro__ if "__init__" in vars(c) and not _takes_any(c.__init__)).__init__
+    parameters = {name: p for name, p in inspect.signature(maker).parameters.items() if name not in ("self", "shape")}
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return
+    has = f"it has {', '.join(parameters)}" if parameters else "it has none"
+    for name, value in options.items():
+        if name not in parameters:
+            raise ValueError(f"{factory.__name__} has no option {name!r}: {has} (attention.options, options_1d, options_2d)")
+        wants = str(parameters[name].annotation)
+        if isinstance(value, str) and "str" not in wants and ("int" in wants or "float" in wants):
+            raise ValueError(f"{factory.__name__}: option {name} = {value!r} is not a number")
+    lacking = [name for name, p in parameters.items() if p.default is p.empty and name not in options]
+    if lacking:
+        raise ValueError(f"{factory.__name__} needs the option {', '.join(lacking)} (attention.options, options_1d, options_2d)")
+
+
+def check_base(base: float) -> None:
+    """ValueError unless a frequency ladder base^(-k) makes sense."""
+    if not 0 < base < float("inf"):
+        raise ValueError(f"option base = {base}: the base of a frequency ladder is a positive number")
+
+
+def _takes_any(function: Callable[..., Any]) -> bool:
+    return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
 
 
 class NoPosition(PositionScheme):

@@ -47,12 +47,14 @@ class ImageData(lightning.LightningDataModule):
         self.data, self.model, self.evaluation = data, model, evaluation
         self.seed, self.batch_size, self.num_workers, self.start_method = seed, batch_size, num_workers, start_method
         self.accumulate, self._rank, self._world_size = accumulate, rank, world_size
+        self._splits: dict[str, Split] = {}
         self.source = load_source(data)
         if (found := len(self.source.class_names)) != model.num_classes:
             raise UsageError(f"model.num_classes={model.num_classes}, but {data.name} has {found} classes; set model.num_classes={found}")
+        if batch_size > (found := self.split_size("train")):
+            raise UsageError(f"training.batch_size={batch_size}, but {data.name} has {found} training images here; set a smaller one")
         if model.in_chans not in (1, 3):
             raise UsageError(f"model.in_chans={model.in_chans}: images are given as 1 (grey) or 3 (RGB) channels")
-        self._splits: dict[str, Split] = {}
         self._evaluation_sets: dict[tuple[str, int, int], EvaluationImages] = {}
 
     # What the data are

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..attention.kernels.problem import Kernel
 from ..attention.kernels.select import Recording, get_kernel
+from ..attention.scheme import check_options
 from ..registry import attentions
 from ..spec import AttentionSpec, VitSpec
 from .vit import GoatViT
@@ -15,9 +16,11 @@ from .vit import GoatViT
 
 def build_vit(spec: VitSpec, attention: AttentionSpec, kernel: Kernel | str = "auto") -> GoatViT:
     """The ViT of `spec` with the mechanism of `attention` (`options`, and `options_2d` on top of them); kernel: one, or its name."""
+    factory, options = attentions.get(attention.name), {**attention.options, **attention.options_2d}
+    check_options(factory, options)
     return GoatViT(
-        attentions.get(attention.name),
-        {**attention.options, **attention.options_2d},
+        factory,
+        options,
         attention.lanes,
         get_kernel(kernel) if isinstance(kernel, str) else kernel,
         img_size=spec.image_size,

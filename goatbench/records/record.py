@@ -100,6 +100,15 @@ class CodeInfo(Strict):
     source_hash: str = Field(pattern=HASH_PATTERN)
 
 
+class PluginInfo(Strict):
+    """Foreign code that took part: 'attention/same_row' of a package, its version, and a hash over all its Python files."""
+
+    name: str
+    provider: str
+    version: str | None
+    source_hash: str = Field(pattern=HASH_PATTERN)
+
+
 class Budget(Strict):
     epochs: int
     steps: int
@@ -140,6 +149,7 @@ class RunRecord(Strict):
     model: ModelInfo | None = None
     data: DataInfo | None = None
     code: CodeInfo
+    plugins: list[PluginInfo] = []
     environment: dict[str, str | int | bool | None] = {}
     budget: Budget | None = None
     training: TrainingInfo | None = None

@@ -31,6 +31,19 @@ def source_hash(parts: tuple[str, ...] | None = None) -> str:
     return hash_files(source_files(root, _folder("goatbench.tasks"), parts))
 
 
+def module_hash(module: str) -> str:
+    """sha256 (16 hex digits) over the Python files of the top-level package or module that `module` belongs to, whoever wrote it."""
+    top = module.partition(".")[0]
+    spec = find_spec(top)
+    assert spec is not None, top
+    if not spec.submodule_search_locations:
+        return hash_files({f"{top}.py": Path(str(spec.origin))})
+    files = {}
+    for number, location in enumerate(spec.submodule_search_locations):
+        files |= {f"{number}/{path.relative_to(location).as_posix()}": path for path in Path(location).rglob("*.py")}
+    return hash_files(files)
+
+
 def code_info() -> CodeInfo:
     """Version, commit and dirty flag of the tree this package was imported from; commit and dirty are None outside a checkout."""
     commit, dirty = _git_state(Path(__file__).resolve().parent.parent.parent)

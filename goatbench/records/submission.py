@@ -39,6 +39,8 @@ def submit(
     if not runs:
         raise UsageError("nothing to submit: name a run id, a run folder or a record file")
     root = Path(results_root).resolve()
+    if not root.exists():
+        raise UsageError(f"the results folder {root} does not exist: create it, or choose another with --results-dir DIR")
     if not root.is_dir() or not os.access(root, os.W_OK):
         raise UsageError(f"the results folder {root} is not a writable folder: choose one with --results-dir DIR")
     checked: dict[Path, RunRecord] = {}

@@ -3,6 +3,7 @@
 The package is made in a temporary folder with the .dist-info that pip would write, and found through PYTHONPATH.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -79,6 +80,30 @@ def test_it_gets_a_row(tmp_path):
     assert ran.returncode == 0, ran.stderr
     board = goatbench(tmp_path, "leaderboard", "task=vit_res512", "--scale", "smoke")
     assert board.returncode == 0 and "outside_nope" in board.stdout
+
+
+def test_changed_plugin_code_is_new_code(tmp_path):
+    """No weights of the old code are reused, no job is skipped, and the record says whose code it was."""
+    make_package(tmp_path)
+    small = ("data.num_train=128", "data.num_validation=64", "data.num_test=64", "attention=outside_nope", "scale=smoke", "task=vit_res224")
+
+    def newest():
+        return json.loads(max(tmp_path.glob("runs/2*/record.json")).read_text())
+
+    assert "trained in this run" in goatbench(tmp_path, "run", *small).stdout
+    first = newest()
+    (plugin,) = first["plugins"]
+    assert (plugin["name"], plugin["provider"], plugin["version"]) == ("attention/outside_nope", "outside", "1.0")
+    assert "same training hash" in goatbench(tmp_path, "run", *small).stdout
+    again = goatbench(tmp_path, "run", "-m", *small)
+    assert "skipped 1 of 1" in again.stdout + again.stderr
+    with open(tmp_path / "outside" / "attention.py", "a") as code:
+        code.write("\n\nCHANGED = True\n")
+    assert "trained in this run" in goatbench(tmp_path, "run", *small).stdout
+    second = newest()
+    assert second["code"]["source_hash"] != first["code"]["source_hash"]
+    assert second["plugins"][0]["source_hash"] != plugin["source_hash"]
+    assert second["training"]["training_hash"] != first["training"]["training_hash"]
 
 
 def test_plugins_can_be_switched_off(tmp_path):

@@ -109,17 +109,34 @@ def test_interrupted_runs_leave_a_record_and_no_weights(tmp_path):
         (["training.epoch=3"], "training.epochs"),
         (["training.epochs=0"], "training.epochs"),
         (["model.patch_size=5"], "patch_size"),
-        (["data=imagenet_folder", "data.root=/nonexistent", "scale=paper"], "/nonexistent"),
+        (["data=imagenet_folder", "data.root=/nonexistent", "scale=paper", "trainer=cpu"], "/nonexistent"),
         (["runs_dir=/proc/nothing"], "/proc/nothing"),
         (["kernel=flash", "scale=smoke"], "flash"),
         (["attention.lanes=carve", "attention.options_2d.num_frequencies=8"], "head_dim"),
+        (["scale=smoke", "kernel=flex"], "backward"),
+        (["scale=smoke", "trainer=gpu"], "CUDA"),
+        (["scale=smoke", "+attention.options_2d.foo=1"], "num_frequencies"),
+        (["scale=smoke", "attention=rope_axial", "attention.options.base=abc"], "base"),
+        (["scale=smoke", "attention=rope_axial", "attention.options.base=-1"], "base"),
+        (["scale=smoke", "model.embed_dim=10000000000"], "embed_dim"),
+        (["scale=smoke", "model.depth=100000000"], "depth"),
+        (["scale=smoke", "trainer.num_threads=100000"], "num_threads"),
+        (["scale=smoke", "trainer.strategy=foo"], "strategy"),
+        (["scale=smoke", "training.batch_size=1000000"], "batch_size"),
+        (["scale=smoke", "runs_dir="], "runs_dir"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(arguments, says, tmp_path):
     done = run(*arguments, cwd=tmp_path)
     assert done.returncode == 2, (done.returncode, done.stderr)
     assert len(done.stderr.strip().splitlines()) == 1 and says in done.stderr
-    assert not list(tmp_path.glob("runs/2*")), "a run folder was left behind"
+    assert not list(tmp_path.iterdir()), "something was left behind"
+
+
+def test_no_resolutions_means_base_alone(tmp_path):
+    assert run("task=vit_res512", "attention=nope", "task.resolutions=[]", *TINY, cwd=tmp_path).returncode == 0
+    (record,) = records(tmp_path)
+    assert {m["conditions"]["nominal"] for m in record["measurements"]} == {224}
 
 
 def test_a_failure_keeps_its_reason_without_paths(tmp_path):
@@ -129,3 +146,15 @@ def test_a_failure_keeps_its_reason_without_paths(tmp_path):
     (record,) = records(tmp_path)
     assert record["status"] == "timeout" and record["error"]["message"] and str(tmp_path) not in json.dumps(record)
     assert not list(tmp_path.glob("runs/checkpoints/*/weights.pt"))
+
+
+def test_boards_say_what_they_could_not_read(tmp_path):
+    """An interrupted run and a damaged record are named even where nothing else is there to show."""
+    damaged = tmp_path / "runs" / "20260102t030405-0123abcd-0123ab"
+    damaged.mkdir(parents=True)
+    (damaged / "record.json").write_text('{"value": NaN}')
+    command = [sys.executable, "-P", "-m", "goatbench", "leaderboard", "task=vit_res288"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2 and "skipped" in done.stderr and damaged.name in done.stderr
+    wrong = subprocess.run([*command, "--scale", "smok"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert wrong.returncode == 2 and "did you mean 'smoke'" in wrong.stderr

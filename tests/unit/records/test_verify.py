@@ -51,7 +51,7 @@ EDITS = {
     "dropped": (lambda r: r.update(measurements=r["measurements"][:1]), "missing"),
     "headline": (lambda r: r.update(measurements=_below(r["measurements"], 512)), "headline"),
     "time": (lambda r: r.update(finished_at="1970-01-01T00:00:00+00:00"), "before it started"),
-    "interrupted": (lambda r: r.update(status="interrupted", error={"kind": "Interrupted", "message": "x"}, measurements=[]), "interrupted"),
+    "interrupted": (lambda r: r.update(status="interrupted", error={"kind": "x", "message": "x"}, measurements=[]), "interrupted"),
 }
 
 
