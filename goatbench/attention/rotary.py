@@ -48,9 +48,11 @@ class Rotary(PositionScheme):
         dtype = torch.promote_types(x.dtype, torch.float32)
         key = self.tables_key(dtype)
         cos, sin = self.tables(positions, dtype) if key is None else positions.remember(key, lambda: self.tables(positions, dtype))
-        x_wide = x.to(dtype)
-        # swapped as [B, K, H, D]: the layout of the projections, which fused kernels hand on to their output
-        swapped = x_wide.transpose(1, 2).roll(x.shape[-1] // 2, dims=-1).transpose(1, 2)
+        x_wide, half = x.to(dtype), x.shape[-1] // 2
+        # in memory as fused kernels want it: queries token by token like their output, keys head by head (see kernels/fold.py)
+        if role is Role.KEY:
+            return torch.addcmul(x_wide.roll(half, dims=-1) * sin, x_wide, cos).to(x.dtype)
+        swapped = x_wide.transpose(1, 2).roll(half, dims=-1).transpose(1, 2)
         return torch.addcmul(x_wide * cos, swapped, sin).to(x.dtype)
 
 

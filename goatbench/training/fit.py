@@ -21,7 +21,6 @@ import torch
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor
 
-from ..errors import UsageError
 from ..spec import TrainerSpec
 from . import memory
 from .checkpoint import load_checkpoint, save_checkpoint
@@ -64,7 +63,7 @@ def fit(
     the checkpoint, whose meta is `meta` and the result under "fit".
 
     All random draws of training (drop path, mixup) come from (seed, rank) alone, however many numbers initialisation has used:
-    equal for every attention. `data` must shard its batches over the ranks itself. Raises TimeLimitError, UsageError, FloatingPointError.
+    equal for every attention. `data` must shard its batches over the ranks itself. Raises TimeLimitError, FloatingPointError.
     """
     torch.set_num_threads(trainer_spec.num_threads)
     watch = _Watch(module, epochs, trainer_spec, seed, progress)
@@ -83,8 +82,6 @@ def fit(
 
 def _make_trainer(spec: TrainerSpec, epochs: int, watch: lightning.Callback) -> lightning.Trainer:
     strategy: str | DDPStrategy = spec.strategy
-    if spec.strategy not in ("auto", "ddp"):
-        raise UsageError(f"trainer.strategy={spec.strategy!r} is not supported: choose auto or ddp")
     if spec.devices * spec.num_nodes > 1:
         # every parameter is used, buffers are constants: nothing to search for, nothing to send, and uneven validation shards cannot hang
         strategy = DDPStrategy(find_unused_parameters=False, broadcast_buffers=False, gradient_as_bucket_view=True)

@@ -106,26 +106,29 @@ class Goat(PositionScheme):
             return LogPrior()
         keys = self._features(key_positions)
         queries = keys if query_positions is key_positions else self._features(query_positions)
-        q_lanes: list[Tensor] = []  # each [B|1, H, Q, r]
-        k_lanes: list[Tensor] = []  # each [B|1, 1, K, r]
-        if self.spectral:
-            even, odd = self.even[:, None, :], self.odd[:, None, :]  # [H, 1, A*F]
-            q_lanes += [even * queries.cos + odd * queries.sin, even * queries.sin - odd * queries.cos]
-            k_lanes += [keys.cos, keys.sin]
+        k_lanes = [] if keys.before is None else [keys.before]  # each [B|1, 1, K, r]
+        if self.has_sink:
+            k_lanes.append(self.sink_net(key_positions)[:, None, :, None])
+        if self.has_bump:
+            k_lanes.append(keys.special)
+        return LogPrior(self._query_lanes(queries, query_positions.num_tokens), _join(k_lanes), queries.row_lanes)
+
+    def _query_lanes(self, features: _Features, num_queries: int) -> Tensor:
+        """[B|1, H, Q, R]: (even, even, constant lanes) * (cos, sin, 1) + (odd, odd, 0) * (sin, -cos, 0): two passes over all lanes."""
         per_head: list[Tensor] = []  # constant along the queries: [H] each
         if self.has_slope:
-            k_lanes.append(keys.recency)
             slopes = self.slopes
             per_head += [256 * slopes, slopes]
         if self.has_sink:
-            k_lanes.append(self.sink_net(key_positions)[:, None, :, None])
             per_head.append(self.gain)
         if self.has_bump:
-            k_lanes.append(keys.special)
             per_head.append(self.bump)
-        if per_head:
-            q_lanes.append(torch.stack(per_head, dim=-1)[None, :, None, :].expand(-1, -1, query_positions.num_tokens, -1))
-        return LogPrior(_join(q_lanes), _join(k_lanes), queries.row_lanes)
+        constant = [torch.stack(per_head, dim=-1)] if per_head else []  # [H, r]
+        if not self.spectral:
+            return constant[0][None, :, None].expand(-1, -1, num_queries, -1)
+        even = torch.cat((self.even, self.even, *constant), dim=-1)[:, None]  # [H, 1, R]
+        odd = F.pad(torch.cat((self.odd, self.odd), dim=-1), (0, len(per_head)))[:, None]
+        return torch.addcmul(even * features.even_waves, odd, features.odd_waves)
 
     def _features(self, positions: Positions) -> _Features:
         """Everything in the lanes that holds no parameter; all layers of a model share it."""
@@ -133,16 +136,22 @@ class Goat(PositionScheme):
         return positions.remember((Goat, self.shape, *self.options.values(), dtype), lambda: self._make_features(positions, dtype))
 
     def _make_features(self, positions: Positions, dtype: torch.dtype) -> _Features:
-        cos = sin = recency = row_lanes = special = None
+        even_waves = odd_waves = row_lanes = special = None
+        before: list[Tensor] = []
         if self.spectral:
-            cos, sin = (wave.to(dtype) for wave in self._waves(positions))
+            cos, sin = self._waves(positions)
+            before += [cos, sin]
+            num_constant = self.num_lanes - 2 * cos.shape[-1]
+            even_waves = F.pad(torch.cat((cos, sin), dim=-1), (0, num_constant), value=1.0).to(dtype)
+            odd_waves = F.pad(torch.cat((sin, -cos), dim=-1), (0, num_constant)).to(dtype)
         if self.has_slope:
-            recency = integer_lanes(positions.coords[..., 0]).to(dtype)[:, None]
-            before = 2 * self.even.shape[1] if self.spectral else 0
-            row_lanes = F.pad(recency, (before, self.num_lanes - before - 2))
+            recency = integer_lanes(positions.coords[..., 0])[:, None]  # [B|1, 1, K, 2]
+            first = sum(t.shape[-1] for t in before)
+            row_lanes = F.pad(recency, (first, self.num_lanes - first - 2)).to(dtype)
+            before.append(recency)
         if self.has_bump:
             special = (positions.is_prefix if self.shape.num_prefix else positions.order == 0)[:, None, :, None].to(dtype)
-        return _Features(cos, sin, recency, special, row_lanes)
+        return _Features(even_waves, odd_waves, torch.cat(before, dim=-1).to(dtype) if before else None, special, row_lanes)
 
     def _waves(self, positions: Positions) -> tuple[Tensor, Tensor]:
         """cos and sin of the phases, [B|1, 1, K, A*F] float64; zero on prefix tokens.
@@ -159,13 +168,13 @@ class Goat(PositionScheme):
 
 @dataclass(frozen=True, slots=True)
 class _Features:
-    """Key features (None: that part is switched off), and the value of the recency features at a query's own place."""
+    """What lanes are made of (None: that part is switched off)."""
 
-    cos: Tensor | None  # [B|1, 1, K, A*F]
-    sin: Tensor | None  # [B|1, 1, K, A*F]
-    recency: Tensor | None  # [B|1, 1, K, 2]
-    special: Tensor | None  # [B|1, 1, K, 1]
-    row_lanes: Tensor | None  # [B|1, 1, K, R]
+    even_waves: Tensor | None  # [B|1, 1, K, R] of queries: cos, sin, 1 in the lanes that are constant along queries
+    odd_waves: Tensor | None  # [B|1, 1, K, R] of queries: sin, -cos, 0
+    before: Tensor | None  # [B|1, 1, K, *] of keys: cos, sin, high, low, the lanes before u0
+    special: Tensor | None  # [B|1, 1, K, 1] of keys: the lane behind u0
+    row_lanes: Tensor | None  # [B|1, 1, K, R]: high and low at a query's own place
 
 
 class GoatSpectral(Goat):

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import nn
 
-from goatbench.errors import UsageError
 from goatbench.spec import TrainerSpec
 from goatbench.training.checkpoint import load_checkpoint, read_checkpoint
 from goatbench.training.classifier import Classifier
@@ -144,11 +143,6 @@ def test_an_interrupt_stays_one(train, tmp_path, net):
 def test_a_schedule_for_another_number_of_steps_is_refused(train, net):
     with pytest.raises(ValueError, match="made for 9 steps, but the data give 8"):
         train(net, steps=9)
-
-
-def test_an_unsupported_strategy_is_one_line(train, net):
-    with pytest.raises(UsageError, match="'fsdp' is not supported: choose auto or ddp"):
-        train(net, spec=TrainerSpec(strategy="fsdp"))
 
 
 def test_nothing_is_left_behind(train, net, recwarn, capfd):
