@@ -28,7 +28,7 @@ goat (16 lanes carved out of 64), goat-append (lanes added), goat_reference (the
 (the published package, if installed)."""
 
 EPILOG = """\
-The whole takes about 12 minutes on one core that is otherwise idle; --quick takes seconds and judges nothing.
+The whole takes about 40 minutes on one core that is otherwise idle; --quick takes seconds and judges nothing.
 Example: goatbench bench attention --only layer,memory --out results/bench/attention-mymachine.json"""
 
 
@@ -98,7 +98,7 @@ def _chosen(only: str | None) -> tuple[str, ...]:
 
 
 def _writable(out: Path | None) -> Path | None:
-    """Refused before ten minutes of measuring, not after."""
+    """Refused before half an hour of measuring, not after."""
     if out is None:
         return None
     if out.exists():

@@ -2,6 +2,7 @@
 
 saved: bytes that autograd keeps from forward to backward (saved-tensor hooks, each storage once). Not counted are parameters and
        the input, to which belong features of the positions alone (cos, sin): a model has them once, not once a layer.
+       saved_with_features counts them as if the model had this one layer.
 peak:  most bytes that were allocated at one time during forward and backward beyond what stood before, from the profiler's
        record of every allocation and release, temporaries inside kernels included.
 
@@ -26,13 +27,16 @@ SAVED_METHOD = "saved_tensors_hooks, storages counted once, without parameters, 
 PEAK_METHOD = "torch.profiler record of CPU allocations, forward and backward after one unmeasured step"
 
 
-def saved_bytes(module: nn.Module, *inputs: Tensor | Positions) -> int:
-    """Bytes kept alive for the backward pass of module(*inputs)."""
+def saved_bytes(module: nn.Module, *inputs: Tensor | Positions, features: bool = False) -> int:
+    """Bytes kept alive for the backward pass of module(*inputs); features: count those of the positions too."""
     with torch.no_grad():
         module(*inputs)  # positions and modules remember features
     resident = [*module.parameters(), *module.buffers()]
     for value in inputs:
-        resident += [value] if isinstance(value, Tensor) else _tensors((value.order, value.coords, value.is_prefix, value.known))
+        if isinstance(value, Tensor):
+            resident.append(value)
+        elif not features:
+            resident += _tensors((value.order, value.coords, value.is_prefix, value.known))
     counted = {t.untyped_storage().data_ptr() for t in resident}
     total = 0
 
@@ -82,7 +86,13 @@ def measure(name: str, batch: int, tokens: int) -> dict[str, int]:
     step = training_step(module, batch, tokens)
     step()
     x = torch.zeros(batch, tokens, EMBED_DIM).requires_grad_()
-    return {"saved": saved_bytes(module, x, Positions.line(tokens)), "peak": peak_bytes(step), "unit": x.untyped_storage().nbytes()}
+    positions = Positions.line(tokens)
+    return {
+        "saved": saved_bytes(module, x, positions),
+        "saved_with_features": saved_bytes(module, x, positions, features=True),
+        "peak": peak_bytes(step),
+        "unit": x.untyped_storage().nbytes(),
+    }
 
 
 def measure_in_fresh_process(name: str, batch: int, tokens: int) -> dict[str, int]:
