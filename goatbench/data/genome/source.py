@@ -1,0 +1,127 @@
+"""A FASTA file as the source of a genome. Only the main process opens it; the run reads the codes that are made from it once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import warnings
+from collections.abc import Iterable
+from contextlib import nullcontext
+from pathlib import Path
+
+from ...errors import UsageError
+from ...progress import Progress
+from . import cache, fasta
+from .contigs import resolve
+from .genome import ContigFile, Genome, Origin
+
+LONG_BASES, LONG_BYTES = 50_000_000, 500_000_000  # from here on progress is shown
+
+
+class GenomeSource:
+    """`fasta` is indexed, and contigs are encoded when a genome is first asked for; both stay in the cache folder (cache.cache_root).
+
+    The FASTA's own folder may be read-only. `lengths`: contig -> bases, in the order of the file. `notices`: what was found
+    damaged or changed and made again, one line each; they are given as warnings too. If FASTA.origins.json lies beside the file
+    (contig -> assembly, chromosome, offset, length), its contigs are slices of those chromosomes.
+    UsageError in one line for a file that cannot be used and for a cache folder that cannot be written.
+    """
+
+    def __init__(self, fasta_path: Path | str, cache_dir: Path | None = None) -> None:
+        self.path = Path(fasta_path).expanduser()
+        self.notices: list[str] = []
+        fasta.check_readable(self.path)
+        place = f"{self.path.stem[:40]}-{hashlib.sha256(str(self.path.resolve()).encode()).hexdigest()[:12]}"
+        self._home = cache.make_folder(cache.cache_root(cache_dir) / "genome" / place)
+        with cache.locked(self._home):
+            self._stamp = cache.stamp(self.path)
+            self._folder = cache.make_folder(self._home / self._stamp)
+            self._index = self._folder / "index.fai"
+            self.lengths = self._known_lengths() or self._build_index()
+        self.origins = read_origins(self.path)
+
+    def genome(self, contigs: Iterable[str]) -> Genome:
+        """The named contigs, encoded now if they are not yet. UsageError, with the nearest name, for one that is not there."""
+        names = list(dict.fromkeys(resolve(contig, self.lengths, str(self.path)) for contig in contigs))
+        found = {name: cache.read_contig(self._folder, name) for name in names}
+        if missing := [name for name in names if found[name] is None]:
+            with cache.locked(self._home):
+                found |= self._encode(missing)
+        return Genome(found, str(self.path), {name: self.origins[name] for name in names if name in self.origins})
+
+    def _known_lengths(self) -> dict[str, int] | None:
+        """From the index in the cache, if it is whole and of this very file."""
+        previous = cache.read_json(self._home / "current.json")
+        if previous and previous["stamp"] != self._stamp:
+            self._say(f"{self.path} has changed since it was last read: it is read anew")
+        mark = cache.read_json(self._folder / "index.json")
+        try:
+            if mark and mark["sha256"] == hashlib.sha256(self._index.read_bytes()).hexdigest():
+                return mark["lengths"]
+        except OSError:
+            pass
+        if mark or self._index.exists():
+            self._say(f"the index of {self.path} in the cache is damaged or unfinished: it is made again")
+        return None
+
+    def _build_index(self) -> dict[str, int]:
+        cache.remove_unfinished(self._folder)
+        (self._folder / "index.json").unlink(missing_ok=True)
+        if self.path.stat().st_size > LONG_BYTES:
+            print(f"indexing {self.path}: about a minute for 3 GB, once", file=sys.stderr, flush=True)
+        unfinished = self._folder / f"{cache._TEMPORARY}index"
+        fasta.build_index(self.path, unfinished)
+        with cache.written(self._index) as file:
+            file.write(unfinished.read_bytes())
+        unfinished.unlink()
+        with fasta.open_fasta(self.path, self._index) as opened:
+            if fault := fasta.index_fault(self.path, opened):
+                raise UsageError(f"FASTA {self.path}: {fault}; was it changed while it was read? Start again")
+            lengths = {name: record.rlen for name, record in opened.faidx.index.items()}
+        self._check_unchanged()
+        sha256 = hashlib.sha256(self._index.read_bytes()).hexdigest()
+        cache.write_json(self._folder / "index.json", {"format": cache.FORMAT_VERSION, "sha256": sha256, "lengths": lengths})
+        cache.write_json(self._home / "current.json", {"format": cache.FORMAT_VERSION, "stamp": self._stamp, "path": str(self.path)})
+        return lengths
+
+    def _encode(self, names: list[str]) -> dict[str, ContigFile]:
+        """Under the lock: what another process finished in the meantime is taken as it is."""
+        found = {name: cache.read_contig(self._folder, name) for name in names}
+        missing = [name for name in names if found[name] is None]
+        if not missing:
+            return found
+        self._check_unchanged()
+        cache.remove_unfinished(self._folder)
+        for name in missing:
+            if any(path.exists() for path in cache.paths_of(self._folder, name)):
+                self._say(f"the codes of {name} in the cache are damaged or unfinished: they are made again")
+        total = sum(self.lengths[name] for name in missing)
+        shown = Progress(f"encoding {self.path.name}", total, "base") if total > LONG_BASES else nullcontext()
+        with fasta.open_fasta(self.path, self._index) as opened, shown as bar:
+            for name in missing:
+                found[name] = cache.encode_contig(self._folder, opened, name, bar.advance if bar else lambda count: None)
+        if cache.stamp(self.path) != self._stamp:
+            for name in missing:
+                cache.paths_of(self._folder, name)[1].unlink()
+        self._check_unchanged()
+        return found
+
+    def _check_unchanged(self) -> None:
+        if cache.stamp(self.path) != self._stamp:
+            raise UsageError(f"FASTA {self.path} changed while it was read; start again")
+
+    def _say(self, notice: str) -> None:
+        self.notices.append(notice)
+        warnings.warn(notice, stacklevel=4)
+
+
+def read_origins(path: Path) -> dict[str, Origin]:
+    """contig -> Origin from FASTA.origins.json; {} if there is none."""
+    beside = path.with_name(f"{path.name}.origins.json")
+    if not beside.exists():
+        return {}
+    try:
+        return {name: Origin(**row) for name, row in json.loads(beside.read_text()).items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise UsageError(f"{beside}: {error}; wanted: contig -> assembly, chromosome, offset, length") from None

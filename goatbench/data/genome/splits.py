@@ -1,0 +1,205 @@
+"""Which bases a model is trained, chosen and tested on: a split is a list of intervals, and a file that lists them.
+
+    contig  start  end  split  core_start  core_end  region
+
+tab-separated, 0-based half-open. start..end may be read; only the bases of the core are scored, what lies around it is context.
+region groups intervals in reports; by default it is the contig. core and region columns may be left out of a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from itertools import pairwise
+from pathlib import Path
+
+from ...errors import UsageError
+from ...records.files import replace_atomic
+from ...registry import unknown
+from .contigs import resolve
+from .genome import ucsc
+
+COLUMNS = ("contig", "start", "end", "split", "core_start", "core_end", "region")
+GUARD = 65_536  # bases between the splits of chr20_blocks: no shorter than the longest context that is evaluated (16 x 1024, with room)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """core_start, core_end: the scored part; None means the whole. region: '' means the contig."""
+
+    contig: str
+    start: int
+    end: int
+    split: str
+    core_start: int | None = None
+    core_end: int | None = None
+    region: str = ""
+
+    def __post_init__(self) -> None:
+        for name, default in (("core_start", self.start), ("core_end", self.end), ("region", self.contig)):
+            if getattr(self, name) in (None, ""):
+                object.__setattr__(self, name, default)
+        if not 0 <= self.start <= self.core_start < self.core_end <= self.end or not self.split:
+            raise UsageError(
+                f"interval {self.contig} {self.start} {self.end} (split '{self.split}', core {self.core_start} {self.core_end}): "
+                "wanted 0 <= start <= core_start < core_end <= end and the name of a split"
+            )
+
+
+def by_chromosome(lengths: Mapping[str, int], chromosomes: Mapping[str, Iterable[str | int]]) -> list[Interval]:
+    """Whole chromosomes: split -> chromosomes. UsageError if the FASTA lacks one."""
+    intervals = []
+    for split, names in chromosomes.items():
+        for name in names:
+            contig = resolve(f"chr{name}", lengths, f"split '{split}'")
+            intervals.append(Interval(contig, 0, lengths[contig], split))
+    return intervals
+
+
+def instadeep(lengths: Mapping[str, int]) -> list[Interval]:
+    """Train on 1-20, X and Y, validate on 21, test on 22: the division of InstaDeepAI/human_reference_genome."""
+    return by_chromosome(lengths, {"train": [*range(1, 21), "X", "Y"], "validation": [21], "test": [22]})
+
+
+def in_chunks(intervals: Iterable[Interval], chunk: int, overlap: int = 100) -> list[Interval]:
+    """Each interval cut into chunks of `chunk` scored bases with `overlap` bases of context on both sides.
+
+    The cut of the loading script of InstaDeepAI/human_reference_genome: the first chunk starts at the first base, neighbours share
+    2 * overlap bases, what is left at the end is dropped, and chunks of nothing but N are kept.
+    """
+    chunks = []
+    for whole in intervals:
+        for index in range((whole.end - whole.start - 2 * overlap) // chunk):
+            start = whole.start + index * chunk
+            end = start + chunk + 2 * overlap
+            chunks.append(Interval(whole.contig, start, end, whole.split, start + overlap, end - overlap, whole.region))
+    return chunks
+
+
+def instadeep_6kbp(lengths: Mapping[str, int]) -> list[Interval]:
+    """The 6,200 base chunks of its configuration 6kbp."""
+    return in_chunks(instadeep(lengths), 6_000)
+
+
+def instadeep_12kbp(lengths: Mapping[str, int]) -> list[Interval]:
+    """The 12,200 base chunks of its configuration 12kbp."""
+    return in_chunks(instadeep(lengths), 12_000)
+
+
+def bionemo(lengths: Mapping[str, int]) -> list[Interval]:
+    """Train on 1-19, validate on 20 and 21, test on 22: the division of NVIDIA's DNABERT model."""
+    return by_chromosome(lengths, {"train": range(1, 20), "validation": [20, 21], "test": [22]})
+
+
+def chr20_blocks(lengths: Mapping[str, int]) -> list[Interval]:
+    """One chromosome: train 0-45 and 56 Mb to its end, validation 45-50, test 50-56 Mb; the test block is whole.
+
+    Training and validation stop GUARD bases before the next block, and training resumes GUARD bases after the test block.
+    """
+    contig = resolve("chr20", lengths, "split 'chr20_blocks'")
+    blocks = (
+        ("train", 0, 45_000_000 - GUARD),
+        ("validation", 45_000_000, 50_000_000 - GUARD),
+        ("test", 50_000_000, 56_000_000),
+        ("train", 56_000_000 + GUARD, lengths[contig]),
+    )
+    if lengths[contig] <= blocks[-1][1]:
+        raise UsageError(f"split 'chr20_blocks': {contig} has {lengths[contig]:,} bases, not a whole chromosome 20; give a split file")
+    return [Interval(contig, start, end, split) for split, start, end in blocks]
+
+
+def embedded(lengths: Mapping[str, int]) -> list[Interval]:
+    """Of the DNA inside the package; a committed file."""
+    return read_split(Path(str(files("goatbench.data.genome.embedded"))) / "split.tsv", lengths)
+
+
+PRESETS = {preset.__name__: preset for preset in (embedded, chr20_blocks, instadeep, instadeep_6kbp, instadeep_12kbp, bionemo)}
+
+
+def load_split(name_or_path: str, lengths: Mapping[str, int]) -> list[Interval]:
+    """Intervals of a preset or of a split file. lengths: contig -> bases of the FASTA; contigs are named as there."""
+    if name_or_path in PRESETS:
+        return PRESETS[name_or_path](lengths)
+    path = Path(name_or_path).expanduser()
+    if path.exists() or path.suffix or len(path.parts) > 1:
+        return read_split(path, lengths)
+    raise UsageError(f"{unknown('split', name_or_path, PRESETS)}, or the path of a split file (.tsv)")
+
+
+def read_split(path: Path, lengths: Mapping[str, int]) -> list[Interval]:
+    """UsageError, naming the line, unless every interval lies in its contig and no base is in two splits or scored twice."""
+    try:
+        lines = [(number, line) for number, line in enumerate(path.read_text().splitlines(), 1) if line.strip() and line[0] != "#"]
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"split file {path}: cannot be read ({error})") from None
+    columns = tuple(lines[0][1].split("\t")) if lines else ()
+    if set(columns) - set(COLUMNS) or not set(COLUMNS[:4]) <= set(columns):
+        raise UsageError(f"split file {path}: the first line must name the tab-separated columns {' '.join(COLUMNS)} (the last 3 may lack)")
+    intervals = []
+    for number, line in lines[1:]:
+        where = f"split file {path}, line {number}"
+        row: dict = dict(zip(columns, line.split("\t"), strict=False))
+        try:
+            if len(row) != len(columns):
+                raise ValueError(f"{len(row)} fields instead of {len(columns)}")
+            row |= {name: int(row[name]) for name in ("start", "end", "core_start", "core_end") if name in row}
+            interval = Interval(**row)
+        except (ValueError, UsageError) as error:
+            raise UsageError(f"{where}: {error}") from None
+        contig = resolve(interval.contig, lengths, where)
+        if interval.end > lengths[contig]:
+            raise UsageError(f"{where}: end {interval.end} is beyond {contig}, which has {lengths[contig]} bases")
+        intervals.append(replace(interval, contig=contig))
+    if not intervals:
+        raise UsageError(f"split file {path}: it lists no interval")
+    check_disjoint(intervals, 0)
+    return intervals
+
+
+def write_split(path: Path, intervals: Iterable[Interval]) -> None:
+    rows = ["\t".join(COLUMNS), *("\t".join(str(getattr(interval, name)) for name in COLUMNS) for interval in intervals)]
+    replace_atomic(path, ("\n".join(rows) + "\n").encode())
+
+
+def check_disjoint(intervals: Iterable[Interval], guard: int) -> None:
+    """UsageError unless intervals of different splits are at least `guard` bases apart and no base is scored twice.
+
+    guard: the longest context that is evaluated; then no base can be read for two splits.
+    """
+    by_contig: dict[str, list[Interval]] = {}
+    for interval in intervals:
+        by_contig.setdefault(interval.contig, []).append(interval)
+    for contig, group in by_contig.items():
+        for before, after in pairwise(sorted(group, key=lambda interval: interval.core_start)):
+            if after.core_start < before.core_end:
+                twice = ucsc(contig, after.core_start, min(before.core_end, after.core_end))
+                raise UsageError(f"{twice} is scored twice; make the cores disjoint")
+        reached: dict[str, int] = {}  # split -> where it ends so far
+        for interval in sorted(group, key=lambda interval: interval.start):
+            for split, end in reached.items():
+                if split != interval.split and interval.start < end + guard:
+                    raise UsageError(
+                        f"splits '{split}' and '{interval.split}' are {interval.start - end} bases apart at "
+                        f"{ucsc(contig, interval.start, interval.end)}; wanted: at least {guard}, the longest context evaluated"
+                    )
+            reached[interval.split] = max(reached.get(interval.split, 0), interval.end)
+
+
+def contigs_of(intervals: Iterable[Interval]) -> list[str]:
+    """Each contig once, in order: what GenomeSource.genome has to encode."""
+    return list(dict.fromkeys(interval.contig for interval in intervals))
+
+
+def of_split(intervals: Iterable[Interval], split: str, region: str | None = None) -> list[Interval]:
+    """Those of a split, and of a region of it. UsageError, with the nearest name, if there are none."""
+    intervals = list(intervals)
+    found = [interval for interval in intervals if interval.split == split]
+    if not found:
+        raise UsageError(unknown("split", split, dict.fromkeys(interval.split for interval in intervals)))
+    if region is None:
+        return found
+    regions = dict.fromkeys(interval.region for interval in found)
+    if region not in regions:
+        raise UsageError(unknown(f"region of split '{split}':", region, regions))
+    return [interval for interval in found if interval.region == region]
