@@ -13,12 +13,13 @@ from pydantic import BaseModel, ValidationError
 from .config_tree import GROUPS, ConfigTree
 from .errors import UsageError
 from .registry import attentions, broken_plugins, load_plugins, nearest, tasks, unknown
-from .spec import DOMAIN_AXES, RunSpec
+from .spec import DOMAIN_AXES, RUN_SPECS, RunSpec
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
 
-PATH_KEYS = ("runs_dir", "data.root", "data.class_map")  # a record holds no paths of this machine
+# a record holds no paths of this machine
+PATH_KEYS = ("runs_dir", *(f"data.{key}" for spec in RUN_SPECS.values() for key in spec.path_keys))
 NEVER_VARIANT = {"task", "attention", "scale", "seed", "retrain", *PATH_KEYS}
 OPEN_KEYS = ("attention.options", "attention.options_1d", "attention.options_2d", "attention.tuned", "evaluation.pixels")
 
@@ -61,7 +62,8 @@ class Composer:
         parsed = [_parse(line) for line in overrides]
         choices = self._choices(parsed)
         given = zip(overrides, parsed, strict=True)
-        spec = self._spec(choices, [_settable(line, one) for line, one in given if one.key_or_group != "scale"])
+        domain = self.tree.read("task", choices["task"]).get("domain")
+        spec = self._spec(choices, [_settable(line, one, domain) for line, one in given if one.key_or_group != "scale"])
         named = choices["task"], choices["attention"], spec.scale
         if {one.key_or_group for one in parsed} <= NEVER_VARIANT:
             self._plain.setdefault(named, spec.identity)
@@ -119,8 +121,8 @@ class Composer:
 
     def _spec(self, choices: dict[str, str], overrides: list[str]) -> RunSpec:
         domain = self.tree.read("task", choices["task"]).get("domain")
-        if domain not in DOMAIN_AXES:
-            raise UsageError(f"task {choices['task']}: domain '{domain}' is not one of {', '.join(DOMAIN_AXES)}")
+        if domain not in RUN_SPECS:
+            raise UsageError(f"task {choices['task']}: domain '{domain}' is not one of {', '.join(RUN_SPECS)}")
         if domain not in self.tree.domains(choices["scale"]):
             raise UsageError(f"scale={choices['scale']} has no values for {domain} tasks (task={choices['task']})")
         self._check_axes(choices, DOMAIN_AXES[domain], domain)
@@ -134,9 +136,9 @@ class Composer:
             raise UsageError(f"scale '{values.get('scale')}' is not the name of its folder '{choices['scale']}'; choose with scale=NAME")
         values["domain"] = domain
         try:
-            return RunSpec.model_validate_json(json.dumps(values), strict=True)
+            return RUN_SPECS[domain].model_validate_json(json.dumps(values), strict=True)
         except ValidationError as error:
-            raise UsageError(_explain(error)) from None
+            raise UsageError(_explain(error, known_keys(RUN_SPECS[domain]))) from None
 
     def _check_axes(self, choices: dict[str, str], num_axes: int, domain: str) -> None:
         name = choices["attention"]
@@ -171,7 +173,8 @@ class Composer:
                 config = hydra_compose("run", [*search, *overrides])
             return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
         except HydraException as error:
-            raise UsageError(_explain_hydra(str(error), overrides, lambda key: self._open_names(choices, key))) from None
+            keys = known_keys(RUN_SPECS[self.tree.read("task", choices["task"])["domain"]])
+            raise UsageError(_explain_hydra(str(error), overrides, lambda key: self._open_names(choices, key), keys)) from None
         except YAMLError as error:
             raise UsageError(f"not valid YAML: {' '.join(str(error).split())}") from None
         except OmegaConfBaseException as error:
@@ -193,14 +196,14 @@ def _parse(line: str, sweep: bool = False) -> Override:
     return override
 
 
-def _settable(line: str, override: Override) -> str:
+def _settable(line: str, override: Override, domain: str | None) -> str:
     """Keys that the models know but the chosen file leaves at their default are set as plainly as the others ('++' to Hydra)."""
     plain = override.type is not None and override.type.name == "CHANGE"
-    return f"++{line}" if plain and override.key_or_group in SINGLE_KEYS else line
+    return f"++{line}" if plain and override.key_or_group in SINGLE_KEYS.get(domain, ()) else line
 
 
-def known_keys(model: type[BaseModel] = RunSpec, prefix: str = "") -> list[str]:
-    """Every dotted key that a run has, from the pydantic models."""
+def known_keys(model: type[BaseModel], prefix: str = "") -> list[str]:
+    """Every dotted key that a run of this kind has, from the pydantic models."""
     keys = []
     for name, field in model.model_fields.items():
         keys.append(prefix + name)
@@ -209,12 +212,11 @@ def known_keys(model: type[BaseModel] = RunSpec, prefix: str = "") -> list[str]:
     return [key for key in keys if key != "domain"]
 
 
-SINGLE_KEYS = frozenset(known_keys()) - frozenset(GROUPS)
+SINGLE_KEYS = {domain: frozenset(known_keys(spec)) - frozenset(GROUPS) for domain, spec in RUN_SPECS.items()}
 
 
-def _unknown_key(key: str) -> str:
+def _unknown_key(key: str, keys: list[str]) -> str:
     """One line about a key that does not exist, with the nearest one: by its last part first ('epochs' -> training.epochs)."""
-    keys = known_keys()
     parent, _, last = key.rpartition(".")
     if parent in keys:
         children = [known.rpartition(".")[2] for known in keys if known.rpartition(".")[0] == parent]
@@ -229,7 +231,7 @@ def _unknown_key(key: str) -> str:
     return f"unknown key '{key}'{hint} (goatbench run --cfg job prints all keys)"
 
 
-def _explain_hydra(message: str, overrides: list[str], values_at: Callable[[str], Iterable[Any]]) -> str:
+def _explain_hydra(message: str, overrides: list[str], values_at: Callable[[str], Iterable[Any]], keys: list[str]) -> str:
     """One line from Hydra's message about an override that does not fit."""
     first = message.splitlines()[0]
     if first.startswith("Could not override"):
@@ -241,18 +243,18 @@ def _explain_hydra(message: str, overrides: list[str], values_at: Callable[[str]
             guess = nearest(last, known)
             hint = f"; did you mean '{guess}'?" if guess else ";"
             return f"{parent} has no '{last}'{hint} it has: {', '.join(known) or 'nothing'}; to add it write '+{given}'"
-        return _unknown_key(key)
+        return _unknown_key(key, keys)
     return first
 
 
-def _explain(error: ValidationError) -> str:
+def _explain(error: ValidationError, keys: list[str]) -> str:
     """One line for the first thing that pydantic found, and how many more there are."""
     found = error.errors(include_url=False)
     first = found[0]
     key = ".".join(str(part) for part in first["loc"] if not _is_union_tag(part))
     more = f" (and {len(found) - 1} more)" if len({entry["loc"][:2] for entry in found}) > 1 else ""
     if first["type"] == "extra_forbidden":
-        return _unknown_key(key) + more
+        return _unknown_key(key, keys) + more
     if first["type"] == "missing":
         return f"{key} is missing{more}"
     if first["type"] == "value_error":

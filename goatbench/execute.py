@@ -24,7 +24,7 @@ from .records.environment import describe_environment, package_version
 from .records.record import Budget, CodeInfo, Cost, ErrorInfo, ModelInfo, PluginInfo, RowRef, RunRecord, Status, TaskRef, TrainingInfo
 from .records.source import TRAINING_PARTS, card_hash, code_info, module_hash, source_hash
 from .records.store import RunFolder, new_run_id
-from .registry import OWN, attentions, image_sources, tasks
+from .registry import DATA_SOURCES, OWN, attentions, tasks
 from .spec import RunSpec
 
 if TYPE_CHECKING:
@@ -36,12 +36,11 @@ WEIGHTS = "weights.pt"
 
 def job_key(spec: RunSpec) -> dict[str, Any]:
     """What must agree for a finished run to stand for this one; needs no torch and touches no images."""
-    from .data.sources import fingerprint_of
-
+    task = tasks.get(spec.task.name)
     return {
         "config_hash": spec.config_hash,
-        "task_version": tasks.get(spec.task.name).card.version,
-        "data_fingerprint": fingerprint_of(spec.data),
+        "task_version": task.card.version,
+        "data_fingerprint": task.fingerprint(spec),
         "source_hash": _code(spec)[0].source_hash,
     }
 
@@ -57,7 +56,8 @@ def _code(spec: RunSpec) -> tuple[CodeInfo, list[PluginInfo]]:
 def plugins_of(spec: RunSpec) -> list[PluginInfo]:
     """The names of this run that others provide."""
     found = []
-    for registry, name in ((attentions, spec.attention.name), (tasks, spec.task.name), (image_sources, spec.data.name)):
+    sources = DATA_SOURCES[spec.domain]
+    for registry, name in ((attentions, spec.attention.name), (tasks, spec.task.name), (sources, spec.data.name)):
         if name in registry and registry.provider(name) != OWN:
             module, provider = registry.target(name).partition(":")[0], registry.provider(name)
             label = f"{registry.kind.replace(' ', '_')}/{name}"
@@ -87,7 +87,7 @@ def execute(composed: Composed, run_id: str | None = None, sweep_id: str | None 
         domain=spec.domain,
         row=RowRef(attention=spec.attention.name, variant=composed.variant),
         seed=spec.seed,
-        config=spec.model_dump(mode="json", exclude={"runs_dir": True, "retrain": True, "data": {"root", "class_map"}}),
+        config=spec.model_dump(mode="json", exclude={"runs_dir": True, "retrain": True, "data": set(spec.path_keys)}),
         config_hash=spec.config_hash,
         overrides=composed.overrides,
         code=code,
@@ -95,7 +95,7 @@ def execute(composed: Composed, run_id: str | None = None, sweep_id: str | None 
         started_at=_now(),
     )
     if rank() > 0:
-        _run(spec, task, record)
+        _run(spec, task, record, None)
         return None
     folder = RunFolder(Path(spec.runs_dir), record["run_id"])
     folder.start(
@@ -104,7 +104,7 @@ def execute(composed: Composed, run_id: str | None = None, sweep_id: str | None 
     )  # fmt: skip
     status, error = Status.OK, None
     try:
-        _run(spec, task, record)
+        _run(spec, task, record, folder.path)
     except UsageError:
         shutil.rmtree(folder.path, ignore_errors=True)
         with contextlib.suppress(OSError):
@@ -115,7 +115,7 @@ def execute(composed: Composed, run_id: str | None = None, sweep_id: str | None 
     except Exception as failure:  # the boundary: whatever it is, the record says so
         status, error = _classify(failure), ErrorInfo(kind=type(failure).__name__, message=redact(str(failure)))
     if status is not Status.OK:
-        record["measurements"] = []
+        record |= {"measurements": [], "curves": [], "artifacts": []}
     done = RunRecord(**record, status=status, error=error, finished_at=_now())
     folder.finish(done)
     return done
@@ -128,8 +128,8 @@ def rank() -> int:
     return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")))
 
 
-def _run(spec: RunSpec, task: Any, record: dict[str, Any]) -> None:
-    """Fills `record` step by step, so that a failure keeps what was known before it."""
+def _run(spec: RunSpec, task: Any, record: dict[str, Any], folder: Path | None) -> None:
+    """Fills `record` step by step, so that a failure keeps what was known before it. folder: for files, None on other ranks."""
     import torch
 
     if spec.trainer.accelerator == "gpu" and not torch.cuda.is_available():
@@ -147,6 +147,16 @@ def _run(spec: RunSpec, task: Any, record: dict[str, Any]) -> None:
     data = task.data(spec)
     record["data"] = data.info
     record["protocol"] = task.protocol(spec)
+    costs = _train(spec, task, net, data, record) if task.trains else []
+    start = time.process_time()
+    outcome = task.measure(spec, net, data, folder)
+    costs += [*outcome.costs, Cost(name="eval_cpu_seconds", value=time.process_time() - start, unit="s", method="process CPU time, rank 0")]
+    record |= {"measurements": outcome.measurements, "costs": costs, "curves": outcome.curves, "artifacts": outcome.artifacts}
+    record["notes"] = outcome.notes
+
+
+def _train(spec: RunSpec, task: Any, net: Any, data: Any, record: dict[str, Any]) -> list[Cost]:
+    """Weights from the checkpoint of this training hash, or trained now; what that cost."""
     training_hash = spec.training_hash(data.training_fingerprint, _with_plugins(source_hash(TRAINING_PARTS), record["plugins"]))
     checkpoint = Path(spec.runs_dir) / CHECKPOINTS / training_hash / WEIGHTS
     meta, reused = _weights(spec, task, net, data, checkpoint, record["run_id"])
@@ -156,22 +166,18 @@ def _run(spec: RunSpec, task: Any, record: dict[str, Any]) -> None:
         reused=reused,
         from_run=meta["run_id"],
         selected_epoch=fit["selected_epoch"],
-        selected_on="validation top1 at base resolution",
+        selected_on=fit["selected_on"],
         selected_value=fit["selected_value"],
         learning_rate=spec.learning_rate,
         learning_rate_source=spec.learning_rate_source,
     )
     record["budget"] = Budget(epochs=spec.training.epochs, steps=fit["steps"], samples=fit["samples"], batch_size=spec.training.batch_size)
     record["data"] = data.info  # again: training has counted the images it had to skip
-    costs = [
+    return [
         Cost(name="train_cpu_seconds", value=fit["train_cpu_seconds"], unit="s", method="process CPU time, rank 0"),
         Cost(name="train_wall_seconds", value=fit["train_wall_seconds"], unit="s", method="wall clock"),
         Cost(name="train_peak_memory_bytes", value=fit["peak_memory_bytes"], unit="bytes", method=fit["peak_memory_method"]),
     ]
-    start = time.process_time()
-    measurements, eval_costs = task.measure(spec, net, data)
-    costs += [*eval_costs, Cost(name="eval_cpu_seconds", value=time.process_time() - start, unit="s", method="process CPU time, rank 0")]
-    record["measurements"], record["costs"] = measurements, costs
 
 
 def _weights(spec: RunSpec, task: Any, net: Any, data: Any, checkpoint: Path, run_id: str) -> tuple[dict[str, Any], bool]:

@@ -31,6 +31,8 @@ def outcome_lines(record: RunRecord, card: TaskCard, path: Path) -> list[str]:
         weights = reused if training.reused else "trained in this run"
         rate = f"learning rate {training.learning_rate:g} ({training.learning_rate_source})"
         lines.append(f"{weights}; {rate}; epoch {training.selected_epoch}")
+    lines += [f"note: {note}" for note in record.notes]
+    lines += [f"file: {path.parent / name}" for name in record.artifacts]
     lines.append(f"record: {path}")
     return lines
 
@@ -42,7 +44,8 @@ def _column(measurement: Measurement, card: TaskCard) -> str:
 
 
 def _variant(measurement: Measurement, card: TaskCard) -> str:
-    return " ".join(str(measurement.conditions[name]) for name in card.row_conditions if name in measurement.conditions)
+    names = (*card.row_conditions, "reference")
+    return " ".join(str(measurement.conditions[name]) for name in names if name in measurement.conditions)
 
 
 def _cell(measurement: Measurement | None, metric: Metric) -> str:

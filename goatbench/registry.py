@@ -80,7 +80,18 @@ attentions = Registry(
 )
 
 _VIT_TASKS = ("vit_res224", "vit_res288", "vit_res320", "vit_res384", "vit_res448", "vit_res512", "vit_resolution", "vit_tuning")
-tasks = Registry("task", {name: f"goatbench.tasks.vit_resolution:{name.upper()}" for name in _VIT_TASKS})
+_GENOME_TASKS = {
+    "genome_nll": "genome_nll:GENOME_NLL",
+    "genome_length": "genome_length:GENOME_LENGTH",
+    "genome_gc": "genome_gc:GENOME_GC",
+    "genome_memory": "genome_memory:GENOME_MEMORY",
+    "genome_tuning": "genome_nll:GENOME_TUNING",
+}
+tasks = Registry(
+    "task",
+    {name: f"goatbench.tasks.vit_resolution:{name.upper()}" for name in _VIT_TASKS}
+    | {name: f"goatbench.tasks.{target}" for name, target in _GENOME_TASKS.items()},
+)
 
 image_sources = Registry(
     "image source",
@@ -91,6 +102,18 @@ image_sources = Registry(
         "image_parquet": "goatbench.data.sources:ImageParquetSource",
     },
 )
+
+
+genome_sources = Registry(
+    "genome source",
+    {
+        "genome_embedded": "goatbench.data.genome.sources:Embedded",
+        "chr20": "goatbench.data.genome.sources:LocalFasta",
+        "fasta": "goatbench.data.genome.sources:LocalFasta",
+    },
+)
+
+DATA_SOURCES = {"vision": image_sources, "genome": genome_sources}  # by domain
 
 
 @dataclass(frozen=True)
@@ -111,6 +134,7 @@ class Registries:
     attentions: _Bound
     tasks: _Bound
     image_sources: _Bound
+    genome_sources: _Bound
 
 
 @dataclass(frozen=True)
@@ -154,7 +178,7 @@ def _load(point: metadata.EntryPoint) -> Plugin:
     try:
         loaded = point.load()
         register = loaded if callable(loaded) else loaded.register
-        register(Registries(*(_Bound(registry, provider) for registry in (attentions, tasks, image_sources))))
+        register(Registries(*(_Bound(registry, provider) for registry in (attentions, tasks, *DATA_SOURCES.values()))))
     except UsageError:
         raise
     except Exception as error:  # a plug-in is foreign code: whatever it throws becomes one line

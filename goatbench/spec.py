@@ -5,7 +5,7 @@ Hydra composes the values, these models check them, and `config_hash` names them
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -20,11 +20,19 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class TaskSpec(Strict):
+class VisionTaskSpec(Strict):
     """resolutions: nominal resolutions to evaluate, base first or not; base is always measured."""
 
     name: str = Field(pattern=NAME_PATTERN)
     resolutions: list[int] = []
+    split: Literal["test", "validation"] = "test"
+
+
+class GenomeTaskSpec(Strict):
+    """multiples: contexts to evaluate, in training lengths (genome_length)."""
+
+    name: str = Field(pattern=NAME_PATTERN)
+    multiples: list[Annotated[int, Field(gt=0)]] = []
     split: Literal["test", "validation"] = "test"
 
 
@@ -68,6 +76,22 @@ class VitSpec(Strict):
         return self
 
 
+class DecoderSpec(Strict):
+    """A plain pre-norm causal decoder. seq_len is the training length; tokens from num_scored on are never targets."""
+
+    kind: Literal["decoder"]
+    name: str = Field(pattern=NAME_PATTERN)
+    vocab_size: int = Field(gt=1)
+    num_scored: int = Field(gt=1)
+    seq_len: int = Field(gt=0)
+    embed_dim: int = Field(gt=0, le=65_536)
+    depth: int = Field(gt=0, le=1024)
+    num_heads: int = Field(gt=0, le=1024)
+    num_kv_heads: int | None = Field(default=None, gt=0, le=1024)
+    mlp_ratio: float = Field(gt=0)
+    tie_embeddings: bool = False
+
+
 class AugmentationSpec(Strict):
     """Training transform: random resized crop from the native image, then flip; the rest is for paper scale."""
 
@@ -93,6 +117,28 @@ class ImageDataSpec(Strict):
     num_test: int | None = Field(default=None, gt=0)
     max_unreadable: int = Field(default=0, ge=0)  # training images that may be skipped (and are counted) before the run fails
     augmentation: AugmentationSpec
+
+
+class GenomeDataSpec(Strict):
+    """DNA from a FASTA file. name: of the genome-source registry; fasta: the file, for the sources that need one; split: the name of
+    a preset, or 'file' with split_file (contig, start, end, split, core_start, core_end). Counts are windows; null: all (training:
+    as many as cover the bases once)."""
+
+    kind: Literal["genome"]
+    name: str = Field(pattern=NAME_PATTERN)
+    fasta: str | None = None
+    split: str = Field(pattern=NAME_PATTERN)
+    split_file: str | None = None
+    num_train: int | None = Field(default=None, gt=0)  # windows an epoch
+    num_validation: int | None = Field(default=None, gt=0)
+    num_test: int | None = Field(default=None, gt=0)
+    reverse_complement: bool = False  # training windows from either strand, drawn for each sample
+
+    @model_validator(mode="after")
+    def _split_is_named_once(self) -> GenomeDataSpec:
+        if (self.split == "file") != (self.split_file is not None):
+            raise ValueError("split=file needs split_file=PATH, and split_file is read with split=file only")
+        return self
 
 
 class TrainingSpec(Strict):
@@ -132,6 +178,26 @@ class ImageEvaluationSpec(Strict):
         return self.base_crop_pct if is_base and self.base_crop_pct is not None else self.crop_pct
 
 
+class GenomeEvaluationSpec(Strict):
+    """batch_tokens: tokens of one forward pass. both_strands: score the reverse complement as well.
+    num_targets, num_blocks: genome_length scores the last num_targets bases of windows of every context, at num_blocks places.
+    prompt, generate, num_prompts, num_samples: free running (genome_gc). gc_window: bases of one GC window.
+    lengths: genome_memory."""
+
+    kind: Literal["genome"]
+    preset: str
+    batch_tokens: int = Field(default=16384, gt=0)
+    both_strands: bool = True
+    num_targets: int = Field(gt=0)
+    num_blocks: int = Field(gt=0)
+    gc_window: int = Field(gt=0)
+    prompt: int = Field(gt=0)
+    generate: int = Field(gt=0)
+    num_prompts: int = Field(gt=0)
+    num_samples: int = Field(ge=8)  # of each prompt: one alone says little of a distribution
+    lengths: list[Annotated[int, Field(gt=0)]] = Field(min_length=1)
+
+
 class TrainerSpec(Strict):
     """The machine side: handed to Lightning. Not part of a run's identity, but for precision."""
 
@@ -149,16 +215,14 @@ class TrainerSpec(Strict):
 
 
 class RunSpec(Strict):
-    """One run. `config_hash` leaves out what may not change a result (where files go, the machine, retrain)."""
+    """One run, whatever its domain. `config_hash` leaves out what may not change a result (where files go, the machine, retrain)."""
 
-    task: TaskSpec
+    path_keys: ClassVar[tuple[str, ...]] = ()  # of data: where it lies; what it holds is in the data fingerprint
+
     scale: str = Field(pattern=NAME_PATTERN)
     domain: str = Field(pattern=NAME_PATTERN)
     attention: AttentionSpec
-    model: VitSpec
-    data: ImageDataSpec
     training: TrainingSpec
-    evaluation: ImageEvaluationSpec
     trainer: TrainerSpec
     kernel: Literal["auto", "reference", "sdpa", "flash", "flex"] = "auto"
     seed: int = Field(default=0, ge=0, lt=2**31)
@@ -166,23 +230,12 @@ class RunSpec(Strict):
     retrain: bool = False
 
     @model_validator(mode="after")
-    def _agrees(self) -> RunSpec:
+    def _batch_divides(self) -> RunSpec:
         parts = self.trainer.devices * self.trainer.num_nodes * self.trainer.accumulate
         if self.training.batch_size % parts:
             raise ValueError(
                 f"training.batch_size {self.training.batch_size} is global and no multiple of devices * num_nodes * accumulate = {parts}"
             )
-        known = sorted(self.evaluation.pixels)
-        for nominal in (self.evaluation.base, *self.task.resolutions):
-            if nominal not in self.evaluation.pixels:
-                raise ValueError(f"resolution {nominal} is not one of {known}")
-        for nominal in {self.evaluation.base, *self.task.resolutions}:
-            pixels = self.evaluation.pixels[nominal]
-            if pixels % self.model.patch_size:
-                raise ValueError(f"{pixels} px (nominal {nominal}) is not a multiple of patch_size {self.model.patch_size}")
-        if self.evaluation.pixels[self.evaluation.base] != self.model.image_size:
-            pixels = self.evaluation.pixels[self.evaluation.base]
-            raise ValueError(f"base resolution {self.evaluation.base} means {pixels} px, but the model trains at {self.model.image_size}")
         return self
 
     @property
@@ -202,7 +255,7 @@ class RunSpec(Strict):
         """The part of the configuration that can change a result."""
         full = self.model_dump(mode="json", exclude={"runs_dir", "retrain", "trainer"})
         full["precision"] = self.trainer.precision
-        for path in ("root", "class_map"):  # where data lies; what it holds is in the data fingerprint
+        for path in self.path_keys:
             full["data"].pop(path)
         full["attention"].pop("axes")
         return full
@@ -222,3 +275,53 @@ class RunSpec(Strict):
         for key in ("num_test",):
             part["data"].pop(key)
         return digest([part, self.trainer.num_threads, self.trainer.devices * self.trainer.num_nodes, data_fingerprint, source_hash])
+
+
+class VisionRunSpec(RunSpec):
+    """A ViT on images."""
+
+    path_keys: ClassVar[tuple[str, ...]] = ("root", "class_map")
+
+    task: VisionTaskSpec
+    model: VitSpec
+    data: ImageDataSpec
+    evaluation: ImageEvaluationSpec
+
+    @model_validator(mode="after")
+    def _resolutions_fit(self) -> VisionRunSpec:
+        known = sorted(self.evaluation.pixels)
+        for nominal in (self.evaluation.base, *self.task.resolutions):
+            if nominal not in self.evaluation.pixels:
+                raise ValueError(f"resolution {nominal} is not one of {known}")
+        for nominal in {self.evaluation.base, *self.task.resolutions}:
+            pixels = self.evaluation.pixels[nominal]
+            if pixels % self.model.patch_size:
+                raise ValueError(f"{pixels} px (nominal {nominal}) is not a multiple of patch_size {self.model.patch_size}")
+        if self.evaluation.pixels[self.evaluation.base] != self.model.image_size:
+            pixels = self.evaluation.pixels[self.evaluation.base]
+            raise ValueError(f"base resolution {self.evaluation.base} means {pixels} px, but the model trains at {self.model.image_size}")
+        return self
+
+
+class GenomeRunSpec(RunSpec):
+    """A causal decoder on DNA."""
+
+    path_keys: ClassVar[tuple[str, ...]] = ("fasta", "split_file")
+
+    task: GenomeTaskSpec
+    model: DecoderSpec
+    data: GenomeDataSpec
+    evaluation: GenomeEvaluationSpec
+
+    @model_validator(mode="after")
+    def _lengths_fit(self) -> GenomeRunSpec:
+        if self.training.loss != "cross_entropy":
+            raise ValueError("training.loss: next-base prediction is trained with cross_entropy")
+        if self.model.vocab_size < 5 or self.model.num_scored != 4:
+            raise ValueError("model: DNA needs vocab_size 5 (A C G T N) and num_scored 4")
+        if self.evaluation.num_targets > self.model.seq_len:
+            raise ValueError(f"evaluation.num_targets {self.evaluation.num_targets} exceeds the training length {self.model.seq_len}")
+        return self
+
+
+RUN_SPECS: dict[str, type[RunSpec]] = {"vision": VisionRunSpec, "genome": GenomeRunSpec}  # by domain

@@ -17,7 +17,7 @@ from .records.canonical import canonical_json
 from .records.files import one_line
 from .records.record import Measurement, RunRecord, Status, TaskCard
 from .registry import load_plugins, tasks, unknown
-from .spec import RunSpec
+from .spec import RUN_SPECS
 
 
 def verify(record: RunRecord) -> None:
@@ -31,7 +31,10 @@ def verify(record: RunRecord) -> None:
 
 def _against_config(record: RunRecord):
     try:
-        spec = RunSpec.model_validate_json(json.dumps(record.config))
+        if record.domain not in RUN_SPECS:
+            yield unknown("domain", record.domain, RUN_SPECS)
+            return
+        spec = RUN_SPECS[record.domain].model_validate_json(json.dumps(record.config))
     except ValidationError as error:
         first = error.errors()[0]
         yield f"config.{'.'.join(map(str, first['loc']))}: {first['msg']}"

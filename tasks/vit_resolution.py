@@ -12,10 +12,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from goatbench.records.record import Cost, Measurement, Metric, TaskCard
-from goatbench.spec import RunSpec
+from goatbench.records.record import Cost, Measurement, Metric, Outcome, TaskCard
+from goatbench.spec import VisionRunSpec
 
 if TYPE_CHECKING:
     from goatbench.data.images import ImageData
@@ -52,8 +52,15 @@ class VisionTask:
     """One task of the family; the methods are called in this order by goatbench.execute."""
 
     card: TaskCard
+    trains: ClassVar[bool] = True
 
-    def data(self, spec: RunSpec) -> ImageData:
+    def fingerprint(self, spec: VisionRunSpec) -> str:
+        """Of the images that this run would use; no torch."""
+        from goatbench.data.sources import fingerprint_of
+
+        return fingerprint_of(spec.data)
+
+    def data(self, spec: VisionRunSpec) -> ImageData:
         from goatbench.data.images import ImageData
 
         return ImageData(
@@ -66,7 +73,7 @@ class VisionTask:
             accumulate=spec.trainer.accumulate,
         )
 
-    def model(self, spec: RunSpec) -> GoatViT:
+    def model(self, spec: VisionRunSpec) -> GoatViT:
         from goatbench.attention.kernels.select import get_kernel
         from goatbench.models import build_vit
 
@@ -74,7 +81,7 @@ class VisionTask:
         net.set_grad_checkpointing(spec.trainer.checkpoint_activations)
         return net
 
-    def model_info(self, spec: RunSpec, net: GoatViT) -> dict[str, Any]:
+    def model_info(self, spec: VisionRunSpec, net: GoatViT) -> dict[str, Any]:
         """Fields of records.ModelInfo but for the name; the kernels are observed on one training and one evaluation image each."""
         import torch
 
@@ -90,7 +97,7 @@ class VisionTask:
             evaluation = kernels_used(net.eval(), image(largest))
         return {**model_info(net), "kernel_train": train, "kernel_eval": evaluation}
 
-    def train(self, spec: RunSpec, net: GoatViT, data: ImageData, checkpoint: Path, meta: dict[str, Any]) -> None:
+    def train(self, spec: VisionRunSpec, net: GoatViT, data: ImageData, checkpoint: Path, meta: dict[str, Any]) -> None:
         """Trains and writes the weights of the best epoch, with meta and what training did, to `checkpoint`."""
         from goatbench.training.classifier import Classifier
         from goatbench.training.fit import fit
@@ -99,7 +106,7 @@ class VisionTask:
         module = Classifier(net, spec.training, spec.data.augmentation, spec.learning_rate, steps, spec.model.num_classes)
         fit(module, data, spec.trainer, spec.training.epochs, checkpoint, seed=spec.seed, meta=meta)
 
-    def protocol(self, spec: RunSpec) -> dict[str, Any]:
+    def protocol(self, spec: VisionRunSpec) -> dict[str, Any]:
         """What must agree between two rows of one board, beside task version, scale and data."""
         e = spec.evaluation
         return {
@@ -107,7 +114,7 @@ class VisionTask:
             "dtype": spec.trainer.precision, "tuned_at_test": False, "split": spec.task.split, "base": e.base,
         }  # fmt: skip
 
-    def measure(self, spec: RunSpec, net: GoatViT, data: ImageData) -> tuple[list[Measurement], list[Cost]]:
+    def measure(self, spec: VisionRunSpec, net: GoatViT, data: ImageData, folder: Path | None) -> Outcome:
         """Every resolution under every coordinate mode that makes a difference for the scheme."""
         split, base, pixels = spec.task.split, spec.evaluation.base, spec.evaluation.pixels
         modes = coordinate_modes(net.position.coordinate_modes, spec.evaluation.coords)
@@ -131,9 +138,9 @@ class VisionTask:
                 ("eval_peak_memory_bytes", result.peak_memory_bytes, "bytes", result.peak_memory_method),
             ):
                 costs.append(Cost(name=name, value=value, unit=unit, method=method, conditions=where))
-        return measurements, costs
+        return Outcome(measurements=measurements, costs=costs)
 
-    def _evaluate(self, spec: RunSpec, net: GoatViT, data: ImageData, pixels: int, mode: str) -> Evaluation:
+    def _evaluate(self, spec: VisionRunSpec, net: GoatViT, data: ImageData, pixels: int, mode: str) -> Evaluation:
         import torch
 
         from goatbench.training.evaluate import evaluate

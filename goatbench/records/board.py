@@ -43,10 +43,12 @@ class Row:
     is_plain: bool = True  # the attention as it comes: no variant of training or evaluation
     is_control: bool = False
     is_local: bool = False  # some of its runs are not submitted
+    is_reference: bool = False  # a yardstick that trained no attention
 
     @property
     def label(self) -> str:
-        return one_line(self.name, MAX_NAME_WIDTH) + ("*" if self.is_local else "") + (" (control)" if self.is_control else "")
+        mark = " (control)" if self.is_control else " (reference)" if self.is_reference else ""
+        return one_line(self.name, MAX_NAME_WIDTH) + ("*" if self.is_local else "") + mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ def _table(board: Board, columns: tuple[Column, ...], name_width: int) -> Iterat
     yield line("rank", "row", (column.head for column in columns)), "bold"
     yield "─" * (rank_width + 1 + name_width + sum(widths) + len(widths)), ""
     for row in board.rows:
-        style = "dim" if row.is_control else ""
+        style = "dim" if row.is_control or row.is_reference else ""
         first, *more = _fold(row.label, name_width)
         yield line(row.rank, first, (_text(row, column) for column in columns)), style
         for part in more:

@@ -118,6 +118,8 @@ def _marks(rows: list[Row]) -> Iterable[str]:
         yield "*: with runs of this machine that are not submitted"
     if any(row.is_control for row in rows):
         yield "control: shown for comparison, not ranked and not tested"
+    if any(row.is_reference for row in rows):
+        yield "reference: a yardstick without attention, worked out on the same training data and scored on the same examples; not ranked"
 
 
 def _shared(group: Group) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from .canonical import canonical_json
 from .record import Measurement, Metric, RunRecord, Status, TaskCard
 
+REFERENCE = "reference"  # the condition that marks a yardstick: a row of its own, whatever run measured it
 Key = dict[str, Any]  # what all runs of a board share, flat: 'version', 'protocol.crop_pct', ...
 
 
@@ -57,6 +58,7 @@ class Group:
 
     key: Key
     rows: dict[str, RowSamples] = field(default_factory=dict)
+    references: dict[str, Sample] = field(default_factory=dict)  # yardsticks, of the newest run that measured them
 
     def add(self, name: str, is_plain: bool, sample: Sample) -> None:
         self.rows.setdefault(name, RowSamples(name, sample.record.row.attention, is_plain)).add(sample)
@@ -109,9 +111,12 @@ def _place_finished(card: TaskCard, metric: Metric, run: Sample, groups: dict[st
         cells.setdefault((further, variant), {}).setdefault(conditions[card.column_condition], measurement)
     shared = _key(card, run.record)
     for (further, variant), columns in cells.items():
-        key = shared | {f"condition.{name}": value for name, value in further}
+        key = shared | {f"condition.{name}": value for name, value in further if name != REFERENCE}
         group = groups.setdefault(canonical_json(key), Group(key))
-        group.add(*_row_name(run.record, variant), replace(run, cells=columns))
+        if REFERENCE in dict(further):
+            group.references[str(dict(further)[REFERENCE])] = replace(run, cells=columns)
+        else:
+            group.add(*_row_name(run.record, variant), replace(run, cells=columns))
 
 
 def _place_failed(card: TaskCard, run: Sample, groups: dict[str, Group]) -> None:

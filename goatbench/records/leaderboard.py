@@ -53,12 +53,30 @@ def _board(card: TaskCard, metric: Metric, group: Group, groups: list[Group]) ->
         cells |= {column.key: Cell(texts[name]) for column, texts in extras if texts[name]}
         is_local = any(sample.is_local for sample in row.samples.values())
         rows.append(Row(name, cells, ranks.get(name, ""), row.is_plain, row.attention in card.controls, is_local))
+    rows = _with_references(metric, group, rows, columns, headline)
     arrow = "↑" if metric.direction == "higher" else "↓"
     unit = "%" if metric.percent else metric.unit
     title = f"{card.name}@v{group.key['version']} · {group.key['scale']} · {metric.name} ({unit}) {arrow}"
     head = columns[headline].head if headline in columns else None
     notes = notes_of(card, metric, group, groups, rows, head, ranks, comparisons)
     return Board(title, (*columns.values(), *(column for column, _ in extras)), tuple(rows), tuple(notes))
+
+
+def _with_references(metric: Metric, group: Group, rows: list[Row], columns: dict[Any, Column], headline: Any) -> list[Row]:
+    """Yardsticks among the rows, where their headline value puts them; not ranked, without spread (they have no seed)."""
+    sign = 1 if metric.direction == "higher" else -1
+    factor = 100 if metric.percent else 1
+
+    def place(row: Row) -> float:
+        cell = row.cells.get(columns[headline].key if headline in columns else "")
+        return -sign * cell.summary.mean if cell is not None and cell.summary is not None else float("inf")
+
+    yardsticks = []
+    for name, sample in group.references.items():
+        values = {v: m.value for v, m in sample.cells.items() if m.value is not None and v in columns}
+        cells = {columns[v].key: Cell(f"{factor * value:.{metric.digits}f}", summarise([value])) for v, value in values.items()}
+        yardsticks.append(Row(name, cells, is_plain=False, is_reference=True))
+    return sorted([*rows, *yardsticks], key=place)
 
 
 def _scores(metric: Metric, row: RowSamples, headline: Any) -> dict[int, float]:

@@ -30,7 +30,10 @@ class Status(StrEnum):
 
 
 class Measurement(Strict):
-    """One number. `value` is None only with a `reason` ("not applicable: ..."); n counts the examples behind it."""
+    """One number. `value` is None only with a `reason` ("not applicable: ..."); n counts the examples behind it.
+
+    A condition "reference" marks a yardstick that the run measured beside its own score, on the same examples: 'markov-6'.
+    """
 
     metric: str
     value: float | None
@@ -45,6 +48,24 @@ class Measurement(Strict):
     def _missing_value_has_a_reason(self) -> Measurement:
         if (self.value is None) != (self.reason is not None):
             raise ValueError(f"{self.metric}: a measurement has a value, or None and a reason")
+        return self
+
+
+class Curve(Strict):
+    """A quantity along an axis (loss by position in the window), too long for a table; y has a value for each x."""
+
+    name: str
+    unit: str
+    x_name: str
+    x: list[float]
+    y: list[float]
+    n: int = Field(ge=1)  # examples behind each point
+    conditions: dict[str, str | int | float | bool] = {}
+
+    @model_validator(mode="after")
+    def _same_length(self) -> Curve:
+        if len(self.x) != len(self.y):
+            raise ValueError(f"curve {self.name} has {len(self.x)} x and {len(self.y)} y")
         return self
 
 
@@ -155,8 +176,10 @@ class RunRecord(Strict):
     training: TrainingInfo | None = None
     protocol: dict[str, str | int | float | bool | None] = {}
     measurements: list[Measurement] = []
+    curves: list[Curve] = []
     costs: list[Cost] = []
     notes: list[str] = []
+    artifacts: list[str] = []  # files beside the record in its run folder
     started_at: str  # UTC, ISO 8601
     finished_at: str | None = None
 
@@ -169,6 +192,16 @@ class RunRecord(Strict):
         return self
 
 
+class Outcome(Strict):
+    """What a task's measurement hands over to the record."""
+
+    measurements: list[Measurement]
+    costs: list[Cost] = []
+    curves: list[Curve] = []
+    notes: list[str] = []
+    artifacts: list[str] = []
+
+
 class Metric(Strict):
     """How a number is to be read."""
 
@@ -179,7 +212,6 @@ class Metric(Strict):
     bounds: tuple[float | None, float | None] | None = None  # what a value can be; None: open on that side
     digits: int = 1
     percent: bool = False  # stored as a fraction, shown times 100
-
 
     def chance_at(self, scale: str) -> float | None:
         return self.chance.get(scale) if isinstance(self.chance, dict) else self.chance

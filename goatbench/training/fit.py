@@ -24,7 +24,7 @@ from torch import Tensor
 from ..spec import TrainerSpec
 from . import memory
 from .checkpoint import load_checkpoint, save_checkpoint
-from .classifier import Classifier
+from .module import TrainingModule
 
 __all__ = ["FitResult", "TimeLimitError", "fit", "load_checkpoint", "save_checkpoint"]
 
@@ -38,8 +38,9 @@ class FitResult:
     """What training did and cost. Times leave validation out; CPU time is this process's (rank 0's), without data workers."""
 
     selected_epoch: int  # 1 is the state after the first epoch; of equal values the earliest
-    selected_value: float  # validation top-1 of that epoch
-    validation_top1: list[float]  # one value an epoch
+    selected_on: str  # the quantity, 'validation top1 at base resolution'
+    selected_value: float  # its value in that epoch
+    validation_values: list[float]  # one value an epoch
     steps: int  # optimizer steps
     samples: int  # training examples seen, over all ranks
     train_cpu_seconds: float
@@ -49,7 +50,7 @@ class FitResult:
 
 
 def fit(
-    module: Classifier,
+    module: TrainingModule,
     data: lightning.LightningDataModule,
     trainer_spec: TrainerSpec,
     epochs: int,
@@ -109,7 +110,7 @@ def _make_trainer(spec: TrainerSpec, epochs: int, watch: lightning.Callback) -> 
 class _Watch(lightning.Callback):
     """Follows one training: clock, progress, time limit, sharding check, and the weights of the best epoch."""
 
-    def __init__(self, module: Classifier, epochs: int, spec: TrainerSpec, seed: int, progress: bool) -> None:
+    def __init__(self, module: TrainingModule, epochs: int, spec: TrainerSpec, seed: int, progress: bool) -> None:
         self.module = module
         self.epochs = epochs
         self.seed = seed
@@ -123,7 +124,7 @@ class _Watch(lightning.Callback):
         self.bar: Any = None
         self.shown_steps = 0
 
-    def on_train_start(self, trainer: lightning.Trainer, module: Classifier) -> None:
+    def on_train_start(self, trainer: lightning.Trainer, module: TrainingModule) -> None:
         steps = math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches) * self.epochs
         if steps != module.total_steps:
             raise ValueError(f"the schedule was made for {module.total_steps} steps, but the data give {steps}")
@@ -150,14 +151,14 @@ class _Watch(lightning.Callback):
         self.cpu_seconds += time.process_time() - self._cpu
         self.wall_seconds += time.perf_counter() - self._wall
 
-    def on_train_batch_start(self, trainer: lightning.Trainer, module: Classifier, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(self, trainer: lightning.Trainer, module: TrainingModule, batch: Any, batch_idx: int) -> None:
         if trainer.world_size > 1 and self.samples == 0:
-            ids = trainer.strategy.all_gather(batch[2]).flatten()
+            ids = trainer.strategy.all_gather(batch[-1]).flatten()
             if ids.unique().numel() < ids.numel():
-                raise ValueError("the ranks were given the same training images: the data module must shard its batches over the ranks")
+                raise ValueError("the ranks were given the same training examples: the data module must shard its batches over the ranks")
 
-    def on_train_batch_end(self, trainer: lightning.Trainer, module: Classifier, outputs: Any, batch: Any, batch_idx: int) -> None:
-        self.samples += len(batch[1])
+    def on_train_batch_end(self, trainer: lightning.Trainer, module: TrainingModule, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self.samples += len(batch[-1])
         if self.bar is not None and trainer.global_step > self.shown_steps:
             self._show(trainer.global_step, outputs["loss"] * trainer.accumulate_grad_batches)
         if self.time_limit is not None:
@@ -174,23 +175,23 @@ class _Watch(lightning.Callback):
         self.bar.advance(steps - self.shown_steps, **({"loss": float(loss)} if is_look_free else {}))
         self.shown_steps = steps
 
-    def on_validation_start(self, trainer: lightning.Trainer, module: Classifier) -> None:
+    def on_validation_start(self, trainer: lightning.Trainer, module: TrainingModule) -> None:
         self._pause()
 
-    def on_validation_end(self, trainer: lightning.Trainer, module: Classifier) -> None:
-        value = module.validation_top1
-        if not self.curve or value > max(self.curve):
+    def on_validation_end(self, trainer: lightning.Trainer, module: TrainingModule) -> None:
+        value = module.selection_value
+        if not self.curve or module.selection_sign * value > max(module.selection_sign * v for v in self.curve):
             self.best_weights = {name: tensor.detach().to("cpu", copy=True) for name, tensor in module.net.state_dict().items()}
         self.curve.append(value)
         self._resume()
 
-    def on_train_end(self, trainer: lightning.Trainer, module: Classifier) -> None:
+    def on_train_end(self, trainer: lightning.Trainer, module: TrainingModule) -> None:
         self._pause()
         self.peak = memory.peak(module.device)
         self.total_samples = int(trainer.strategy.reduce(torch.tensor(self.samples, device=module.device), reduce_op="sum"))
         self._close()
 
-    def on_exception(self, trainer: lightning.Trainer, module: Classifier, exception: BaseException) -> None:
+    def on_exception(self, trainer: lightning.Trainer, module: TrainingModule, exception: BaseException) -> None:
         self._close()
 
     def _close(self) -> None:
@@ -200,11 +201,12 @@ class _Watch(lightning.Callback):
 
     def result(self, trainer: lightning.Trainer) -> FitResult:
         assert len(self.curve) == self.epochs, f"{len(self.curve)} validations in {self.epochs} epochs"
-        best = max(self.curve)
+        best = max(self.curve, key=lambda value: self.module.selection_sign * value)
         return FitResult(
             selected_epoch=self.curve.index(best) + 1,
+            selected_on=self.module.selected_on,
             selected_value=best,
-            validation_top1=self.curve,
+            validation_values=self.curve,
             steps=trainer.global_step,
             samples=self.total_samples,
             train_cpu_seconds=self.cpu_seconds,

@@ -120,11 +120,14 @@ class EvaluationWindows(Dataset):
     def __len__(self) -> int:
         return len(self.loci)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor, int]:
+    def codes(self, index: int) -> np.ndarray:
+        """uint8 [context + 1] of one window."""
         contig, start = self.loci[index]
         codes = self.genome.codes(contig, start, start + self.context + 1)
-        if self.reverse_complement:
-            codes = reverse_complement(codes)
+        return reverse_complement(codes) if self.reverse_complement else codes
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor, int]:
+        codes = self.codes(index)
         return torch.from_numpy((codes & TOKEN).astype(np.int64)), torch.from_numpy((codes & MASK) != 0), index
 
     def with_context(self, context: int) -> EvaluationWindows:

@@ -282,7 +282,7 @@ def test_a_thousand_records_in_under_a_second(tmp_path, card, make_record):
         (tmp_path / run_id / "record.json").write_text(json.dumps(changed))
     paths = sorted(tmp_path.glob("*/record.json"))
     ratios = []
-    for _ in range(2):
+    for _ in range(5):  # other processes can only make it slower
         yardstick = cpu_seconds(lambda: [json.loads(path.read_bytes()) for path in paths])
         warnings: list[str] = []
 

@@ -35,13 +35,13 @@ class Scripted(Classifier):
 
     def on_validation_epoch_end(self) -> None:
         self.history = [*getattr(self, "history", []), self.net[1].weight.detach().clone()]
-        self.validation_top1 = self.curve[len(self.history) - 1]
+        self.selection_value = self.curve[len(self.history) - 1]
 
 
 @pytest.mark.parametrize(("curve", "best"), [((0.1, 0.7, 0.3), 2), ((0.9, 0.2, 0.5), 1), ((0.1, 0.2, 0.3), 3), ((0.2, 0.6, 0.6), 2)])
 def test_the_best_epoch_is_kept_and_of_equals_the_earliest(train, tmp_path, net, new_net, curve, best):
     module, result = train(net, epochs=3, kind=type("Curve", (Scripted,), {"curve": curve}), meta={"training_hash": "ab"})
-    assert (result.selected_epoch, result.selected_value, result.validation_top1) == (best, curve[best - 1], list(curve))
+    assert (result.selected_epoch, result.selected_value, result.validation_values) == (best, curve[best - 1], list(curve))
     assert not torch.equal(module.history[0], module.history[1])
     other = new_net()
     meta = load_checkpoint(tmp_path / "best.ckpt", other)
