@@ -77,19 +77,29 @@ class VitSpec(Strict):
 
 
 class DecoderSpec(Strict):
-    """A plain pre-norm causal decoder. seq_len is the training length; tokens from num_scored on are never targets."""
+    """A causal pre-norm decoder. seq_len is the training length; tokens from num_scored on are never targets (genome: N)."""
 
     kind: Literal["decoder"]
     name: str = Field(pattern=NAME_PATTERN)
-    vocab_size: int = Field(gt=1)
+    vocab_size: int = Field(gt=1, le=2**20)
     num_scored: int = Field(gt=1)
     seq_len: int = Field(gt=0)
     embed_dim: int = Field(gt=0, le=65_536)
     depth: int = Field(gt=0, le=1024)
     num_heads: int = Field(gt=0, le=1024)
-    num_kv_heads: int | None = Field(default=None, gt=0, le=1024)
+    num_kv_heads: int | None = Field(default=None, gt=0)  # None: num_heads
     mlp_ratio: float = Field(gt=0)
     tie_embeddings: bool = False
+
+    @model_validator(mode="after")
+    def _fits(self) -> DecoderSpec:
+        if self.embed_dim % self.num_heads:
+            raise ValueError(f"embed_dim {self.embed_dim} is not a multiple of num_heads {self.num_heads}")
+        if self.num_kv_heads is not None and self.num_heads % self.num_kv_heads:
+            raise ValueError(f"num_kv_heads {self.num_kv_heads} does not divide num_heads {self.num_heads}")
+        if self.num_scored > self.vocab_size:
+            raise ValueError(f"num_scored {self.num_scored} is more than vocab_size {self.vocab_size}")
+        return self
 
 
 class AugmentationSpec(Strict):

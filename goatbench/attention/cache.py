@@ -17,7 +17,12 @@ _FIRST_CAPACITY = 64  # tokens; any small number does, as the capacity doubles
 
 
 class KVCache(Protocol):
-    """What `SelfAttention` asks of a cache."""
+    """What `SelfAttention` and models ask of a cache."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Offset of the next token of the stream."""
+        ...
 
     def update(self, layer_index: int, tokens: dict[str, Tensor], positions: Positions) -> tuple[dict[str, Tensor], Positions, Positions]:
         """Append the new tokens of one layer; return all its tokens, their positions (keys), and those of the queries."""
@@ -125,6 +130,7 @@ class _PositionLog:
     def __init__(self) -> None:
         self._buffers = (_Buffer(axis=1), _Buffer(axis=1), _Buffer(axis=1))
         self._layout: object = None
+        self._all: Positions | None = None
         self.last_layout: object = None
 
     @property
@@ -139,6 +145,7 @@ class _PositionLog:
             self._layout = Line(first.offset, first.length + second.length)
         else:
             self._layout = Scattered(self.length + positions.num_tokens)
+        self._all = None
         self.last_layout = second
         for buffer, t in zip(self._buffers, (positions.order, positions.coords, positions.is_prefix), strict=True):
             batch = max(t.shape[0], buffer.batch)  # one row stands for all until a step comes whose rows differ
@@ -146,4 +153,7 @@ class _PositionLog:
             buffer.append(t.expand(batch, *t.shape[1:]))
 
     def all(self) -> Positions:
-        return Positions(self._layout, *(buffer.content() for buffer in self._buffers))
+        """One object a step, so that what it remembers serves every layer."""
+        if self._all is None:
+            self._all = Positions(self._layout, *(buffer.content() for buffer in self._buffers))
+        return self._all

@@ -26,6 +26,7 @@ class LearnedAbsolute(PositionScheme):
 
     def __init__(self, shape: ModelShape) -> None:
         super().__init__(shape)
+        self.max_positions = shape.train_extent[0] if shape.num_axes == 1 else None
         self.table = nn.Parameter(torch.empty(*shape.train_extent, shape.embed_dim))
         self.reset_parameters()
 

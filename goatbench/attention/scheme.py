@@ -46,12 +46,14 @@ class PositionScheme(nn.Module):
     is_isometry: `rotate` preserves norms.
     coordinate_modes: the evaluation-time coordinate modes that make a difference: ("raw", "scaled"), ("resampled",) for a
                  learned table that is stretched over any grid, or ("none",) for a scheme that never looks at coordinates.
+    max_positions: the longest sequence that the scheme is defined for; None: any.
     """
 
     num_lanes: int = 0
     is_relative: bool = True
     is_isometry: bool = True
     coordinate_modes: tuple[str, ...] = ("raw", "scaled")
+    max_positions: int | None = None
 
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()

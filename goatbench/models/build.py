@@ -10,19 +10,16 @@ from ..attention.kernels.problem import Kernel
 from ..attention.kernels.select import Recording, get_kernel
 from ..attention.scheme import check_options
 from ..registry import attentions
-from ..spec import AttentionSpec, VitSpec
+from ..spec import AttentionSpec, DecoderSpec, VitSpec
+from .backbone import Backbone
+from .decoder import Decoder
 from .vit import GoatViT
 
 
 def build_vit(spec: VitSpec, attention: AttentionSpec, kernel: Kernel | str = "auto") -> GoatViT:
     """The ViT of `spec` with the mechanism of `attention` (`options`, and `options_2d` on top of them); kernel: one, or its name."""
-    factory, options = attentions.get(attention.name), {**attention.options, **attention.options_2d}
-    check_options(factory, options)
     return GoatViT(
-        factory,
-        options,
-        attention.lanes,
-        get_kernel(kernel) if isinstance(kernel, str) else kernel,
+        *_mechanism(attention, attention.options_2d, kernel),
         img_size=spec.image_size,
         patch_size=spec.patch_size,
         in_chans=spec.in_chans,
@@ -38,13 +35,36 @@ def build_vit(spec: VitSpec, attention: AttentionSpec, kernel: Kernel | str = "a
     )
 
 
-def model_info(net: GoatViT) -> dict[str, Any]:
+def build_decoder(spec: DecoderSpec, attention: AttentionSpec, kernel: Kernel | str = "auto") -> Decoder:
+    """The causal decoder of `spec` with the mechanism of `attention` (`options`, and `options_1d` on top of them)."""
+    return Decoder(
+        *_mechanism(attention, attention.options_1d, kernel),
+        vocab_size=spec.vocab_size,
+        num_scored=spec.num_scored,
+        seq_len=spec.seq_len,
+        embed_dim=spec.embed_dim,
+        depth=spec.depth,
+        num_heads=spec.num_heads,
+        num_kv_heads=spec.num_kv_heads,
+        mlp_ratio=spec.mlp_ratio,
+        tie_embeddings=spec.tie_embeddings,
+    )
+
+
+def _mechanism(attention: AttentionSpec, by_axes: dict[str, Any], kernel: Kernel | str) -> tuple[Any, dict[str, Any], str, Kernel]:
+    """What every model takes first: factory of the scheme, its options (checked), lane mode, kernel."""
+    factory, options = attentions.get(attention.name), {**attention.options, **by_axes}
+    check_options(factory, options)
+    return factory, options, attention.lanes, get_kernel(kernel) if isinstance(kernel, str) else kernel
+
+
+def model_info(net: Backbone) -> dict[str, Any]:
     """The numbers of `records.ModelInfo`; params_prior counts parameters inside position schemes. Shared ones count once."""
     prior = net.position_parameter_names()
-    attention = net.blocks[0].attn
+    attention = net.attention_layers[0]
     num_lanes = attention.scheme.num_lanes
     total = sum(p.numel() for p in net.parameters())
-    extra = sum(block.attn.scheme.published_extra_parameters() for block in net.blocks)
+    extra = sum(layer.scheme.published_extra_parameters() for layer in net.attention_layers)
     return dict(
         notes=[f"the published code has {total + extra:,} parameters for the same function, ours {total:,}"] if extra else [],
         params_total=total,
@@ -57,19 +77,19 @@ def model_info(net: GoatViT) -> dict[str, Any]:
     )
 
 
-def kernels_used(net: GoatViT, images: Tensor) -> str:
-    """What computes attention for `images` [B, C, H, W]: 'sdpa-flash'; several joined by '+'.
+def kernels_used(net: Backbone, inputs: Tensor) -> str:
+    """What computes attention for `inputs` (images [B, C, H, W], token ids [B, K]): 'sdpa-flash'; several joined by '+'.
 
     Runs one forward pass in the caller's gradient mode, as kernels may choose another backend where a backward will follow:
     call it with gradients for training, under `torch.inference_mode()` for evaluation. The net's kernels are put back.
     """
-    layers = [block.attn for block in net.blocks]
+    layers = net.attention_layers
     kernels = [layer.kernel for layer in layers]
     used: set[str] = set()
     try:
         for layer, kernel in zip(layers, kernels, strict=True):
             layer.kernel = Recording(kernel, used)
-        net(images)
+        net(inputs)
     finally:
         for layer, kernel in zip(layers, kernels, strict=True):
             layer.kernel = kernel

@@ -9,7 +9,6 @@ B batch, H x W patches, C embed_dim, K = num_prefix_tokens + H * W tokens.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,13 +23,13 @@ from ..attention.layer import SelfAttention
 from ..attention.mask import Mask
 from ..attention.positions import Positions
 from ..attention.scheme import ModelShape, PositionScheme
+from .backbone import Backbone, check_heads, own_generator, scheme_factory
 from .grid import GridPositions, as_pair, check_image, check_size
 
 COORDINATE_MODES = ("raw", "scaled")
-LANES = ("carve", "append")
 
 
-class GoatViT(Eva):
+class GoatViT(Backbone, Eva):
     """A ViT of any input size whose positions come from one `PositionScheme`.
 
     position:   class (or function) that builds the scheme from a `ModelShape` and `options`; a string is looked up in
@@ -80,10 +79,7 @@ class GoatViT(Eva):
         use_fc_norm: bool | None = None,
         head_init_scale: float = 1.0,
     ) -> None:
-        if lanes not in LANES:
-            raise ValueError(f"lanes {lanes!r} is unknown; one of {', '.join(LANES)}")
-        if embed_dim % num_heads:
-            raise ValueError(f"embed_dim {embed_dim} is not a multiple of num_heads {num_heads}")
+        check_heads(lanes, embed_dim, num_heads)
         check_size(as_pair(img_size), as_pair(patch_size))
         global_pool = global_pool if global_pool is not None else "token" if class_token else "avg"
         if global_pool == "token" and not class_token:
@@ -123,10 +119,6 @@ class GoatViT(Eva):
         self, position: str | Callable[..., PositionScheme], options: dict[str, Any], kernel: Kernel | None, num_heads: int, qkv_bias: bool
     ) -> None:
         """Build the scheme once from the model's shape and put our attention into every block."""
-        if isinstance(position, str):
-            from ..registry import attentions
-
-            position = attentions.get(position)
         shape = ModelShape(
             num_axes=2,
             causal=False,
@@ -138,7 +130,7 @@ class GoatViT(Eva):
             train_extent=self.rope.train_grid,
             num_prefix=self.num_prefix_tokens,
         )
-        scheme = position(shape, **options)
+        scheme = scheme_factory(position)(shape, **options)
         for index, block in enumerate(self.blocks):
             block.attn = VitAttention(shape, scheme.for_layer(index), kernel, self.lanes, qkv_bias, layer_index=index)
 
@@ -152,11 +144,8 @@ class GoatViT(Eva):
         self._draw_weights(int(torch.randint(2**62, ())))
 
     def _draw_weights(self, seed: int) -> None:
-        in_schemes = {id(m) for scheme in self._schemes() for m in scheme.modules()}
-        for name, module in self.named_modules():
-            if module is self or (id(module) in in_schemes and not isinstance(module, PositionScheme)):
-                continue
-            with _own_generator(seed, name):
+        for name, module in self.modules_to_draw():
+            with own_generator(seed, name):
                 if isinstance(module, nn.Linear):
                     nn.init.trunc_normal_(module.weight, std=0.02)
                     if module.bias is not None:
@@ -165,27 +154,14 @@ class GoatViT(Eva):
                     module.reset_parameters()
         for name in ("cls_token", "reg_token"):
             if getattr(self, name) is not None:
-                with _own_generator(seed, name):
+                with own_generator(seed, name):
                     nn.init.trunc_normal_(getattr(self, name), std=0.02)
         self.fix_init_weight()
         if self.head_init_scale and isinstance(self.head, nn.Linear):
             with torch.no_grad():
                 self.head.weight.mul_(self.head_init_scale)
 
-    def _schemes(self) -> list[PositionScheme]:
-        return [m for m in self.modules() if isinstance(m, PositionScheme)]
-
-    @property
-    def position(self) -> PositionScheme:
-        """The scheme of the first block; its `embed` serves the whole model."""
-        return self.blocks[0].attn.scheme
-
     # Optimiser groups ----------------------------------------------------------------------------------------------
-
-    def position_parameter_names(self) -> set[str]:
-        """Names of all parameters inside position schemes; a shared one under each of its names."""
-        owned = {id(p) for scheme in self._schemes() for p in scheme.parameters()}
-        return {name for name, p in self.named_parameters(remove_duplicate=False) if id(p) in owned}
 
     @torch.jit.ignore
     def no_weight_decay(self) -> set[str]:
@@ -253,11 +229,3 @@ class VitAttention(SelfAttention):
         if attn_mask is not None:
             raise ValueError("attn_mask is not supported: a GoatViT attends over all tokens (is_causal=True is supported)")
         return super().forward(x, rope, Mask(causal=is_causal))
-
-
-@contextmanager
-def _own_generator(seed: int, name: str) -> Iterator[None]:
-    """Random state of one module: a function of seed and name only."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:7], "big"))
-        yield

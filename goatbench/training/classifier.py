@@ -18,13 +18,12 @@ Batch = tuple[Tensor, Tensor, Tensor]  # images [B, C, H, W], labels [B] int64, 
 class Classifier(TrainingModule):
     """Trains `net` (images [B, C, H, W] -> logits [B, num_classes]) on (images, labels, ids).
 
-    training: optimizer, schedule, loss; augmentation: mixup, cutmix and label smoothing (what works on batches).
-    learning_rate: the peak; total_steps: optimizer steps of the whole training, for the schedule.
-    The epoch is chosen by the share of correct validation images, over all ranks.
+    augmentation: mixup, cutmix and label smoothing (what works on batches); the rest: see `TrainingModule`.
+    After each validation, `validation_top1` is the share of correct validation images, over all ranks.
     """
 
+    selection_direction = "max"
     selected_on = "validation top1 at base resolution"
-    selection_sign = 1
 
     def __init__(
         self,
@@ -39,9 +38,11 @@ class Classifier(TrainingModule):
         self.mixup = make_mixup(training, augmentation, num_classes)
         self.criterion = make_criterion(training, augmentation)
         self.correct = MulticlassAccuracy(num_classes, average="micro", validate_args=False)
+        self.validation_top1 = float("nan")
 
-    def forward(self, images: Tensor) -> Tensor:
-        return self.net(images)
+    @property
+    def selection_value(self) -> float:
+        return self.validation_top1
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         images, labels, _ = batch
@@ -69,7 +70,7 @@ class Classifier(TrainingModule):
         self.correct.update(logits, labels)
 
     def on_validation_epoch_end(self) -> None:
-        self.selection_value = float(self.correct.compute())  # gathers over the ranks
+        self.validation_top1 = float(self.correct.compute())  # gathers over the ranks
 
 
 def make_mixup(recipe: TrainingSpec, augmentation: AugmentationSpec, num_classes: int) -> Any:

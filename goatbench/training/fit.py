@@ -180,7 +180,7 @@ class _Watch(lightning.Callback):
 
     def on_validation_end(self, trainer: lightning.Trainer, module: TrainingModule) -> None:
         value = module.selection_value
-        if not self.curve or module.selection_sign * value > max(module.selection_sign * v for v in self.curve):
+        if not self.curve or _best(module, [*self.curve, value]) != _best(module, self.curve):
             self.best_weights = {name: tensor.detach().to("cpu", copy=True) for name, tensor in module.net.state_dict().items()}
         self.curve.append(value)
         self._resume()
@@ -201,7 +201,7 @@ class _Watch(lightning.Callback):
 
     def result(self, trainer: lightning.Trainer) -> FitResult:
         assert len(self.curve) == self.epochs, f"{len(self.curve)} validations in {self.epochs} epochs"
-        best = max(self.curve, key=lambda value: self.module.selection_sign * value)
+        best = _best(self.module, self.curve)
         return FitResult(
             selected_epoch=self.curve.index(best) + 1,
             selected_on=self.module.selected_on,
@@ -214,6 +214,10 @@ class _Watch(lightning.Callback):
             peak_memory_bytes=self.peak.num_bytes,
             peak_memory_method=self.peak.method,
         )
+
+
+def _best(module: TrainingModule, values: list[float]) -> float:
+    return {"max": max, "min": min}[module.selection_direction](values)
 
 
 @contextmanager

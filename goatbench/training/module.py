@@ -1,8 +1,8 @@
-"""What every training of the suite shares: optimizer groups, schedule, and a look at the loss. It knows nothing of data or tasks."""
+"""What every training has in common: one optimizer recipe, one schedule, and an eye on the loss."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import ClassVar, Literal
 
 import lightning
 import torch
@@ -15,15 +15,15 @@ FINITE_CHECK_INTERVAL = 50  # steps between two looks at the loss on an accelera
 
 
 class TrainingModule(lightning.LightningModule):
-    """Trains `net` by a recipe. Batches are tuples that end with the sample ids, int64 [B].
+    """Trains `net` by `training` (optimizer, schedule, clipping); subclasses define the steps, and what selects an epoch.
 
     learning_rate: the peak; total_steps: optimizer steps of the whole training, for the schedule.
-    After each validation `selection_value` holds what the best epoch is chosen by (selected_on names it); selection_sign is 1 if
-    more is better, -1 if less is.
+    Batches are tuples that end with the sample ids, int64 [B].
+    selection_direction: whether the largest or the smallest `selection_value` marks the best epoch; selected_on says what it is.
     """
 
-    selected_on: str
-    selection_sign: int
+    selection_direction: ClassVar[Literal["max", "min"]]
+    selected_on: ClassVar[str]
 
     def __init__(self, net: nn.Module, training: TrainingSpec, learning_rate: float, total_steps: int) -> None:
         super().__init__()
@@ -31,11 +31,18 @@ class TrainingModule(lightning.LightningModule):
         self.recipe = training  # `training` is nn.Module's own flag
         self.learning_rate = learning_rate
         self.total_steps = total_steps
-        self.selection_value = float("nan")
         self._first_bad_step: Tensor | None = None
 
+    @property
+    def selection_value(self) -> float:
+        """The number of the latest validation, over all ranks, by which epochs are compared."""
+        raise NotImplementedError
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.net(inputs)
+
     def check_finite(self, loss: Tensor) -> None:
-        """FloatingPointError with its step for a loss that is not finite (on an accelerator at most 50 steps later)."""
+        """FloatingPointError with the step of a loss that is not finite (on an accelerator at most 50 steps later)."""
         step = self.global_step
         if loss.device.type == "cpu":
             if not torch.isfinite(loss):
@@ -56,7 +63,7 @@ class TrainingModule(lightning.LightningModule):
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
             nn.utils.clip_grad_norm_(parameters, self.recipe.clip_norm, foreach=True)
 
-    def configure_optimizers(self) -> dict[str, Any]:
+    def configure_optimizers(self) -> dict:
         optimizer = make_optimizer(self.net, self.recipe, self.learning_rate)
-        scheduler = make_schedule(optimizer, self.recipe, self.total_steps)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+        schedule = make_schedule(optimizer, self.recipe, self.total_steps)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

@@ -35,7 +35,7 @@ class Scripted(Classifier):
 
     def on_validation_epoch_end(self) -> None:
         self.history = [*getattr(self, "history", []), self.net[1].weight.detach().clone()]
-        self.selection_value = self.curve[len(self.history) - 1]
+        self.validation_top1 = self.curve[len(self.history) - 1]
 
 
 @pytest.mark.parametrize(("curve", "best"), [((0.1, 0.7, 0.3), 2), ((0.9, 0.2, 0.5), 1), ((0.1, 0.2, 0.3), 3), ((0.2, 0.6, 0.6), 2)])

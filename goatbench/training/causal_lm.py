@@ -1,0 +1,61 @@
+"""The LightningModule that trains a causal language model, of bases or of bytes."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from ..metrics.likelihood import TokenLikelihood, token_nll
+from ..spec import TrainingSpec
+from .module import TrainingModule
+
+Batch = tuple[Tensor, ...]  # tokens [B, L + 1] int64, what else evaluation needs, and last the window ids [B] int64
+
+
+class CausalLM(TrainingModule):
+    """Trains `net` (tokens [B, L] -> logits [B, L, V]) to predict tokens[:, 1:] from tokens[:, :-1].
+
+    The loss is the mean over the targets of the batch below num_scored; a batch without any has loss 0 and gradient 0.
+    After each validation, `validation_nll` is the mean over all validation targets of all ranks, in nats.
+    """
+
+    selection_direction = "min"
+    selected_on = "validation NLL"
+
+    def __init__(self, net: nn.Module, training: TrainingSpec, learning_rate: float, total_steps: int, num_scored: int) -> None:
+        super().__init__(net, training, learning_rate, total_steps)
+        if training.loss != "cross_entropy":
+            raise ValueError(f"training.loss = {training.loss}: a language model is trained with cross_entropy")
+        self.num_scored = num_scored
+        self.likelihood = TokenLikelihood(num_scored)
+        self.validation_nll = float("nan")
+
+    @property
+    def selection_value(self) -> float:
+        return self.validation_nll
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        tokens = batch[0]
+        nll, is_scored = token_nll(self.net(tokens[:, :-1]), tokens[:, 1:], self.num_scored)
+        loss = nll.sum() / is_scored.sum().clamp_min(1)
+        self.check_finite(loss.detach())
+        return loss
+
+    def on_validation_epoch_start(self) -> None:
+        self.likelihood.reset()
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        tokens, ids = batch[0], batch[-1]
+        logits = self.net(tokens[:, :-1])
+        if not torch.isfinite(logits).all():
+            raise FloatingPointError(
+                f"a validation logit is not finite in epoch {self.current_epoch + 1}, in the batch of window {int(ids[0])}"
+            )
+        self.likelihood.update(logits, tokens[:, 1:])
+
+    def on_validation_epoch_end(self) -> None:
+        self.validation_nll = float(self.likelihood.compute())  # gathers over the ranks
+        if math.isnan(self.validation_nll):
+            raise ValueError(f"the validation windows hold no scored target (a token below {self.num_scored})")
