@@ -104,7 +104,8 @@ class EvaluationWindows(Dataset):
             raise UsageError(_too_short(intervals, context, longest))
         if num_windows is not None:
             if not 1 <= num_windows <= len(loci):
-                raise UsageError(f"{_named(intervals)} has {len(loci)} windows of context {context}; ask for 1 to that many, not {num_windows}")
+                wanted = f"ask for 1 to that many, not {num_windows}"
+                raise UsageError(f"{_named(intervals)} has {len(loci)} windows of context {context}; {wanted}")
             loci = [loci[(2 * i + 1) * len(loci) // (2 * num_windows)] for i in range(num_windows)]
         self.loci = loci
 
