@@ -15,6 +15,7 @@ from ...errors import UsageError
 from ...records.record import DataInfo
 from ...spec import DecoderSpec, GenomeDataSpec, GenomeEvaluationSpec
 from ..order import ShardSampler, TrainSampler
+from .codes import reverse_complement
 from .sources import fingerprint_of, load_sequence
 from .splits import Interval, check_disjoint, of_split
 from .windows import EvaluationWindows, TrainingWindows
@@ -155,7 +156,9 @@ class GenomeData(lightning.LightningDataModule):
 
 def codes_of(windows: EvaluationWindows) -> np.ndarray:
     """uint8 [n, context + 1]: all windows of a tiling at once, for models that need no batches."""
-    return np.stack([windows.codes(index) for index in range(len(windows))])
+    length = windows.context + 1
+    codes = np.stack([windows.genome.codes(contig, start, start + length) for contig, start in windows.loci])
+    return reverse_complement(codes) if windows.reverse_complement else codes
 
 
 def regions_of(windows: EvaluationWindows, intervals: Sequence[Interval]) -> np.ndarray:

@@ -104,8 +104,8 @@ class EvaluationWindows(Dataset):
             raise UsageError(_too_short(intervals, context, longest))
         if num_windows is not None:
             if not 1 <= num_windows <= len(loci):
-                has = f"{_named(intervals)} has {len(loci)} windows of context {context}"
-                raise UsageError(f"{has}; ask for 1 to that many, not {num_windows}")
+                wanted = f"ask for 1 to that many, not {num_windows}"
+                raise UsageError(f"{_named(intervals)} has {len(loci)} windows of context {context}; {wanted}")
             loci = [loci[(2 * i + 1) * len(loci) // (2 * num_windows)] for i in range(num_windows)]
         self.loci = loci
 
@@ -121,14 +121,11 @@ class EvaluationWindows(Dataset):
     def __len__(self) -> int:
         return len(self.loci)
 
-    def codes(self, index: int) -> np.ndarray:
-        """uint8 [context + 1] of one window."""
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor, int]:
         contig, start = self.loci[index]
         codes = self.genome.codes(contig, start, start + self.context + 1)
-        return reverse_complement(codes) if self.reverse_complement else codes
-
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor, int]:
-        codes = self.codes(index)
+        if self.reverse_complement:
+            codes = reverse_complement(codes)
         return torch.from_numpy((codes & TOKEN).astype(np.int64)), torch.from_numpy((codes & MASK) != 0), index
 
     def with_context(self, context: int) -> EvaluationWindows:
