@@ -1,0 +1,247 @@
+"""Order-k Markov models of DNA: the rows that a neural model must beat before its NLL says anything.
+
+Codes are uint8; `codes & 7` is 0..3 for A C G T and 4 for N. A base is predicted from the k bases before it. N breaks the history: no
+context that contains N is counted or used, N is never predicted. n positions or rows, L targets a window, P prompt bases.
+An order-k context is the integer whose base-4 digits are its k bases, the nearest one last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+LARGEST_ORDER = 12  # its table has 4^13 int32 = 268 MB
+PSEUDO_COUNTS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0, 16.0)
+WEIGHTS = (16.0, 32.0, 64.0, 128.0, 256.0)
+FIT_CHUNK = 2**24  # positions: bincount over 4^13 cells costs 0.5 GB whatever the number of positions
+SCORE_CHUNK = 2**18  # positions: the [n, 4] float64 temporaries stay near the cache
+
+Codes = NDArray[np.uint8]
+
+
+class MarkovModel(Protocol):
+    """What scoring and sampling need: the longest history read, and p(next base | history)."""
+
+    max_order: int
+
+    def distribution(self, context: NDArray[np.int32], depth: NDArray[np.int32]) -> NDArray[np.float64]:
+        """[n, 4] probabilities of A C G T, from contexts [n] of which the last `depth` [n] bases exist."""
+        ...
+
+
+Model = TypeVar("Model", bound=MarkovModel)
+
+
+def histories(codes: Codes, max_order: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """The context before each base and how much of it exists, along the last axis; both have the shape of `codes`.
+
+    depth: the number of clean bases directly before, at most max_order. Digits of a context beyond its depth are meaningless.
+    """
+    token = codes & 7
+    digit = (token & 3).astype(np.int32)
+    context = np.zeros(codes.shape, np.int32)
+    for back in range(1, max_order + 1):
+        context[..., back:] += digit[..., :-back] << (2 * (back - 1))
+    place = np.arange(codes.shape[-1], dtype=np.int32)
+    last_n = np.full(codes.shape, -1, np.int32)  # before the base
+    last_n[..., 1:] = np.maximum.accumulate(np.where(token > 3, place, np.int32(-1)), axis=-1)[..., :-1]
+    return context, np.minimum(place - 1 - last_n, np.int32(max_order))
+
+
+@dataclass(frozen=True)
+class MarkovCounts:
+    """tables[k] is int32 [4^k, 4]: how often each base followed each order-k context in training, for k = 0..max_order."""
+
+    tables: tuple[NDArray[np.int32], ...]
+
+    @property
+    def max_order(self) -> int:
+        return len(self.tables) - 1
+
+    @classmethod
+    def fit(cls, stretches: Sequence[Codes], max_order: int) -> MarkovCounts:
+        """Count every stretch (one-dimensional, unconnected to the others) on the strand given.
+
+        Only the longest order is counted base by base: a shorter order is its sum over the oldest base, plus the bases whose history
+        was exactly that short.
+        """
+        if not 0 <= max_order <= LARGEST_ORDER:
+            raise ValueError(f"max_order={max_order}: a Markov order is 0 to {LARGEST_ORDER} (the table has 4^(order+1) cells)")
+        longest = np.zeros(4 ** (max_order + 1), np.int32)
+        short = [np.zeros(4 ** (order + 1), np.int32) for order in range(max_order)]
+        for context, depth, base in _counted(stretches, max_order):
+            followed = context * 4 + base
+            longest += np.bincount(followed[depth == max_order], minlength=longest.size).astype(np.int32)
+            rest = np.flatnonzero(depth < max_order)
+            for order in np.unique(depth[rest]):
+                here = rest[depth[rest] == order]
+                np.add.at(short[order], followed[here] % 4 ** (int(order) + 1), 1)
+        tables = [longest]
+        for extra in reversed(short):
+            tables.append(tables[-1].reshape(4, -1).sum(axis=0, dtype=np.int32) + extra)
+        return cls(tuple(table.reshape(-1, 4) for table in reversed(tables)))
+
+
+def _counted(stretches: Sequence[Codes], max_order: int) -> Iterator[tuple[NDArray, NDArray, NDArray]]:
+    """(context, depth, base) of the bases that are not N, many short stretches joined into one large piece."""
+    pieces: list[tuple[NDArray, NDArray, NDArray]] = []
+    waiting = 0
+    for stretch in stretches:
+        for codes, skip in _pieces(stretch, max_order, FIT_CHUNK):
+            context, depth = histories(codes, max_order)
+            keep = (codes & 7) < 4
+            keep[:skip] = False
+            pieces.append((context[keep], depth[keep], (codes[keep] & 7).astype(np.int32)))
+            waiting += len(codes)
+            if waiting >= FIT_CHUNK:
+                yield tuple(np.concatenate(part) for part in zip(*pieces, strict=True))
+                pieces, waiting = [], 0
+    if pieces:
+        yield tuple(np.concatenate(part) for part in zip(*pieces, strict=True))
+
+
+def _pieces(stretch: Codes, overlap: int, size: int) -> Iterator[tuple[Codes, int]]:
+    """Cut a stretch into pieces of `size`; each starts with `skip` bases of the one before, so that no history is lost."""
+    if stretch.ndim != 1:
+        raise ValueError(f"a stretch has one dimension, this array has shape {stretch.shape}")
+    for start in range(0, len(stretch), size):
+        skip = min(overlap, start)
+        yield stretch[start - skip : start + size], skip
+
+
+@dataclass(frozen=True)
+class FixedOrder:
+    """p(base | k bases before) = (count + pseudo) / (total + 4 pseudo); a history shorter than k uses the order it has."""
+
+    counts: MarkovCounts
+    order: int
+    pseudo: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.order <= self.counts.max_order:
+            raise ValueError(f"order={self.order}: these counts hold the orders 0 to {self.counts.max_order}")
+        if not self.pseudo > 0:
+            raise ValueError(f"pseudo={self.pseudo}: a pseudo-count is above 0, else an unseen base has probability 0")
+
+    @property
+    def max_order(self) -> int:
+        return self.order
+
+    def distribution(self, context: NDArray[np.int32], depth: NDArray[np.int32]) -> NDArray[np.float64]:
+        used = np.minimum(depth, self.order)
+        rows = np.take(self.counts.tables[self.order], context % 4**self.order, axis=0)
+        for order in np.unique(used[used < self.order]):
+            here = used == order
+            rows[here] = self.counts.tables[order][context[here] % 4 ** int(order)]
+        return (rows + self.pseudo) / (rows.sum(axis=1, keepdims=True, dtype=np.float64) + 4 * self.pseudo)
+
+
+@dataclass(frozen=True)
+class Interpolated:
+    """p_k = (count_k + weight p_(k-1)) / (total_k + weight), from the uniform p_(-1) up to the order that the history allows."""
+
+    counts: MarkovCounts
+    weight: float
+
+    def __post_init__(self) -> None:
+        if not self.weight > 0:
+            raise ValueError(f"weight={self.weight}: a weight is above 0, else an unseen context has no distribution")
+
+    @property
+    def max_order(self) -> int:
+        return self.counts.max_order
+
+    def distribution(self, context: NDArray[np.int32], depth: NDArray[np.int32]) -> NDArray[np.float64]:
+        p = np.full((len(context), 4), 0.25)
+        for order, table in enumerate(self.counts.tables):
+            rows = np.take(table, context % 4**order, axis=0)
+            total = rows.sum(axis=1, keepdims=True, dtype=np.float64)
+            longer = (rows + self.weight * p) / (total + self.weight)
+            p = longer if (depth >= order).all() else np.where((depth >= order)[:, None], longer, p)
+        return p
+
+
+def nll(model: MarkovModel, stretch: Codes) -> NDArray[np.float64]:
+    """[n] nats per base of a stretch [n], the first base from order 0; NaN at N."""
+    parts = [_nll(model, codes)[skip:] for codes, skip in _pieces(stretch, model.max_order, SCORE_CHUNK)]
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def window_nll(model: MarkovModel, windows: Codes) -> NDArray[np.float64]:
+    """[n, L] nats per target of windows [n, L + 1], with no context from outside the window; NaN where the target is N."""
+    return _by_rows(lambda rows: _nll(model, rows)[:, 1:], windows)
+
+
+def expected_gc(model: MarkovModel, windows: Codes) -> NDArray[np.float64]:
+    """[n, L] p(C) + p(G) at each target of windows [n, L + 1], given the true bases before it; 0..1, defined at N too."""
+
+    def gc(rows: Codes) -> NDArray[np.float64]:
+        context, depth = (part[:, 1:].ravel() for part in histories(rows, model.max_order))
+        p = model.distribution(context, depth)
+        return (p[:, 1] + p[:, 2]).reshape(len(rows), -1)
+
+    return _by_rows(gc, windows)
+
+
+def probabilities(model: MarkovModel, prompts: Codes) -> NDArray[np.float64]:
+    """[n, 4] probabilities of A C G T directly after each prompt of [n, P]; P may be 0."""
+    return model.distribution(*_after(prompts, model.max_order))
+
+
+def sample(model: MarkovModel, prompts: Codes, num_tokens: int, rng: np.random.Generator) -> Codes:
+    """[n, num_tokens] uint8 codes 0..3 drawn after each prompt of [n, P], one base at a time for all prompts together."""
+    context, depth = _after(prompts, model.max_order)
+    drawn = np.empty((len(prompts), num_tokens), np.uint8)
+    for step in range(num_tokens):
+        p = model.distribution(context, depth)
+        base = (rng.random((len(prompts), 1)) >= p.cumsum(axis=1)[:, :3]).sum(axis=1)  # the first three: rounding cannot give a fifth
+        drawn[:, step] = base
+        context = (context * 4 + base.astype(np.int32)) % 4**model.max_order
+        depth = np.minimum(depth + 1, model.max_order)
+    return drawn
+
+
+def choose_pseudo(counts: MarkovCounts, order: int, validation: Sequence[Codes], grid: Sequence[float] = PSEUDO_COUNTS) -> FixedOrder:
+    """The fixed-order model whose pseudo-count has the lowest NLL on the validation stretches; the first of equals."""
+    return _best([FixedOrder(counts, order, pseudo) for pseudo in grid], validation)
+
+
+def choose_weight(counts: MarkovCounts, validation: Sequence[Codes], grid: Sequence[float] = WEIGHTS) -> Interpolated:
+    """The interpolated model whose weight has the lowest NLL on the validation stretches; the first of equals."""
+    return _best([Interpolated(counts, weight) for weight in grid], validation)
+
+
+def _best(models: Sequence[Model], validation: Sequence[Codes]) -> Model:
+    if not any(((stretch & 7) < 4).any() for stretch in validation):
+        raise ValueError("the validation stretches hold no base to score: a Markov model's smoothing is chosen on real bases")
+    return min(models, key=lambda model: sum(float(np.nansum(nll(model, stretch))) for stretch in validation))
+
+
+def _nll(model: MarkovModel, codes: Codes) -> NDArray[np.float64]:
+    context, depth = histories(codes, model.max_order)
+    base = (codes & 7).ravel()
+    p = model.distribution(context.ravel(), depth.ravel())
+    target = p[np.arange(len(base)), np.minimum(base, 3)]
+    return np.where(base > 3, np.nan, -np.log(target)).reshape(codes.shape)
+
+
+def _by_rows(score: Callable[[Codes], NDArray[np.float64]], windows: Codes) -> NDArray[np.float64]:
+    if windows.ndim != 2 or windows.shape[1] < 2:
+        raise ValueError(f"windows have shape [n, L + 1] with L at least 1, these have {windows.shape}")
+    step = max(1, SCORE_CHUNK // windows.shape[1])
+    parts = [score(windows[start : start + step]) for start in range(0, len(windows), step)]
+    return np.concatenate(parts) if parts else np.zeros((0, windows.shape[1] - 1))
+
+
+def _after(prompts: Codes, max_order: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """The context and depth of the base that would follow each prompt: append any clean base and look at its history."""
+    if prompts.ndim != 2:
+        raise ValueError(f"prompts have shape [n, P], these have {prompts.shape}")
+    near = prompts[:, max(0, prompts.shape[1] - max_order) :]
+    longer = np.concatenate([near, np.zeros((len(near), 1), np.uint8)], axis=1)
+    context, depth = histories(longer, max_order)
+    return context[:, -1], depth[:, -1]
