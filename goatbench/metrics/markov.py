@@ -176,6 +176,17 @@ def window_nll(model: MarkovModel, windows: Codes) -> NDArray[np.float64]:
     return _by_rows(lambda rows: _nll(model, rows)[:, 1:], windows)
 
 
+def window_correct(model: MarkovModel, windows: Codes) -> NDArray[np.bool_]:
+    """[n, L]: is the target of windows [n, L + 1] the most probable base (of equals the first)? False where it is N."""
+
+    def correct(rows: Codes) -> NDArray[np.bool_]:
+        context, depth = (part[:, 1:].ravel() for part in histories(rows, model.max_order))
+        best = model.distribution(context, depth).argmax(axis=1).reshape(len(rows), -1)
+        return best == (rows[:, 1:] & 7)
+
+    return _by_rows(correct, windows)
+
+
 def expected_gc(model: MarkovModel, windows: Codes) -> NDArray[np.float64]:
     """[n, L] p(C) + p(G) at each target of windows [n, L + 1], given the true bases before it; 0..1, defined at N too."""
 

@@ -11,7 +11,7 @@ from ..metrics.likelihood import TokenLikelihood, token_nll
 from ..spec import TrainingSpec
 from .module import TrainingModule
 
-Batch = tuple[Tensor, ...]  # tokens [B, L + 1] int64, what else evaluation needs, and last the window ids [B] int64
+Batch = tuple[Tensor, ...]  # tokens [B, L + 1] int64, window ids [B] int64, and what else evaluation needs
 
 
 class CausalLM(TrainingModule):
@@ -47,7 +47,7 @@ class CausalLM(TrainingModule):
         self.likelihood.reset()
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        tokens, ids = batch[0], batch[-1]
+        tokens, ids = batch[0], batch[1]
         logits = self.net(tokens[:, :-1])
         if not torch.isfinite(logits).all():
             raise FloatingPointError(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
 import lightning
 import numpy as np
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from ...errors import UsageError
@@ -24,7 +25,7 @@ TRAINING_SPLITS = ("train", "validation")
 
 
 class GenomeData(lightning.LightningDataModule):
-    """Training batches are (tokens int64 [B, L + 1], ids [B]), evaluation batches (tokens, soft-masked bool [B, L + 1], ids).
+    """Training batches are (tokens int64 [B, L + 1], ids [B]), evaluation batches (tokens, ids, soft-masked targets bool [B, L]).
 
     batch_size is that of an optimizer step, over all ranks and `accumulate` batches. longest_context: of any evaluation; splits
     must lie at least that far apart. UsageError for whatever is wrong with the FASTA, the split or the numbers.
@@ -132,7 +133,8 @@ class GenomeData(lightning.LightningDataModule):
     def eval_loader(self, windows: EvaluationWindows) -> DataLoader:
         """This rank's share: over all ranks every window exactly once."""
         sampler = ShardSampler(len(windows), *self._place())
-        return self._loader(windows, sampler, max(1, self.evaluation.batch_tokens // windows.context), drop_last=False)
+        batch_size = max(1, self.evaluation.batch_tokens // windows.context)
+        return self._loader(windows, sampler, batch_size, drop_last=False, collate=_evaluation_batch)
 
     # Both
 
@@ -141,17 +143,25 @@ class GenomeData(lightning.LightningDataModule):
             return self.trainer.global_rank, self.trainer.world_size
         return self._rank, self._world_size
 
-    def _loader(self, dataset: Dataset, sampler: Any, batch_size: int, drop_last: bool) -> DataLoader:
+    def _loader(
+        self, dataset: Dataset, sampler: Any, batch_size: int, drop_last: bool, collate: Callable[[list], Any] | None = None
+    ) -> DataLoader:
         return DataLoader(
             dataset,
             batch_size=batch_size,
             sampler=sampler,
             num_workers=self.num_workers,
+            collate_fn=collate,
             drop_last=drop_last,
             pin_memory=torch.cuda.is_available(),
             persistent_workers=self.num_workers > 0,
             generator=torch.Generator(),  # its own: a loader must not move the global stream that dropout draws from
         )
+
+
+def _evaluation_batch(samples: list[tuple[Tensor, Tensor, int]]) -> tuple[Tensor, Tensor, Tensor]:
+    tokens, masked, ids = zip(*samples, strict=True)
+    return torch.stack(tokens), torch.tensor(ids), torch.stack(masked)[:, 1:]
 
 
 def codes_of(windows: EvaluationWindows) -> np.ndarray:

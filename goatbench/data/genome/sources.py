@@ -22,7 +22,7 @@ class Embedded:
     origin = "real: GRCh37 and GRCh38 reference sequence, slices (Debian vt-examples and augustus-doc)"
 
     def __init__(self, fasta: str | None) -> None:
-        from .embedded import embedded_fasta
+        from .embedded_genome import embedded_fasta
 
         if fasta is not None:
             raise UsageError("data.fasta: genome_embedded brings its own sequence; use data=fasta data.fasta=PATH for another")

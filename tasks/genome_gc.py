@@ -1,0 +1,312 @@
+"""Does a model know where the genome is rich in G and C? Its expected GC given the true prefix, and the GC of what it generates.
+
+The two answer different questions, and both need baselines: the GC of one window predicts that of the next with r = 0.6, so that
+"the generated track follows the true one" means nothing unless it follows better than a copy of the prompt's GC.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from goatbench.records.record import Cost, Measurement, Metric, Outcome, TaskCard
+from goatbench.spec import GenomeRunSpec
+
+from .genome import INTERPOLATED, SOURCE, TRAINING, GenomeTask, codes_of, device_of, markov_models
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from goatbench.data.genome.module import GenomeData
+    from goatbench.data.genome.windows import EvaluationWindows
+    from goatbench.models.decoder import Decoder
+
+MAX_ROWS = 256  # sequences generated at once: their keys and values are kept
+
+METRICS = (
+    Metric(name="pearson", unit="correlation", direction="higher", chance=0.0, bounds=(-1, 1), digits=3),
+    Metric(name="spearman", unit="correlation", direction="higher", chance=0.0, bounds=(-1, 1), digits=3),
+    Metric(name="mae_points", unit="GC points", direction="lower", bounds=(0, 100), digits=2),
+    Metric(name="abs_bias_points", unit="GC points", direction="lower", bounds=(0, 100), digits=2),
+    Metric(name="wasserstein_points", unit="GC points", direction="lower", bounds=(0, 100), digits=2),
+    Metric(name="lag1_error", unit="correlation", direction="lower", bounds=(0, 2), digits=3),
+    Metric(name="cpg_error", unit="ratio", direction="lower", bounds=(0, None), digits=3),
+    Metric(name="js_3mer_bits", unit="bits", direction="lower", bounds=(0, 1), digits=5),
+    Metric(name="js_6mer_bits", unit="bits", direction="lower", bounds=(0, 1), digits=4),
+    Metric(name="homopolymer_error", unit="bases", direction="lower", bounds=(0, None), digits=0),
+)
+PROTOCOL = (
+    TRAINING + "Places are consecutive windows in the middle of each test region. teacher_forced: the mean of p(C) + p(G) over a window, "
+    "each base given the true ones before it. free_running: continuations of a true prompt, drawn at temperature 1 from A C G T "
+    "alone, at least 8 a prompt; correlations and errors use their mean, the Wasserstein distance each one. lag1, cpg and homopolymer "
+    "errors are absolute differences to the real windows (autocorrelation of neighbouring windows, CpG observed / expected, longest run "
+    "of one base); js is the Jensen-Shannon divergence of k-mer spectra. References: the prompt's GC (persistence), the training "
+    "mean (constant), the interpolated Markov model, and real sequence (k-mer floor between halves of the real windows)."
+)
+
+
+class Places(NamedTuple):
+    """codes uint8 [n, prompt + window] of consecutive places; loci: contig and start of each."""
+
+    codes: np.ndarray
+    loci: list[tuple[str, int]]
+    prompt: int
+
+    @property
+    def real(self) -> np.ndarray:
+        """[n, window]: what follows the prompts."""
+        return self.codes[:, self.prompt :]
+
+
+@dataclass(frozen=True, slots=True)
+class GenomeGc(GenomeTask):
+    """`goatbench run task=genome_gc`."""
+
+    def measure(self, spec: GenomeRunSpec, net: Decoder, data: GenomeData, folder: Path | None) -> Outcome:
+        import time
+
+        e, split = spec.evaluation, spec.task.split
+        places = _places(spec, data)
+        expected = expected_gc(net, _tokens(places.codes), e.generate, device_of(spec), max(1, e.batch_tokens // places.codes.shape[1]))
+        start = time.process_time()
+        drawn = free_running(net, places.codes[:, : e.prompt], e.generate, e.num_samples, spec.seed, device_of(spec))
+        seconds = time.process_time() - start
+        markov = markov_models(data, ())[INTERPOLATED]
+        measurements = _all_measurements(data, places, expected, drawn, markov, spec.seed, split)
+        rate = drawn.size / max(seconds, 1e-9)
+        costs = [Cost(name="generated_bases_per_cpu_second", value=rate, unit="bases/s", method="process CPU time, rank 0")]
+        artifacts = write_artifacts(folder, data, places, expected, drawn) if folder is not None else []
+        return Outcome(measurements=measurements, costs=costs, artifacts=artifacts, notes=_composition_notes(places.real, drawn))
+
+
+def _places(spec: GenomeRunSpec, data: GenomeData) -> Places:
+    """num_prompts consecutive places in all, the same number in the middle of each region."""
+    from goatbench.data.genome.windows import EvaluationWindows
+    from goatbench.errors import UsageError
+
+    e = spec.evaluation
+    intervals = data.intervals(spec.task.split)
+    regions = list(dict.fromkeys(i.region for i in intervals))
+    each = e.num_prompts // len(regions)
+    chosen: list[tuple[str, int]] = []
+    windows: EvaluationWindows | None = None
+    for region in regions:
+        windows = EvaluationWindows(data.genome, [i for i in intervals if i.region == region], e.prompt + e.generate - 1, None, e.generate)
+        if not 1 <= each <= len(windows.loci):
+            has = f"region {region} has {len(windows.loci)} places of {e.prompt} + {e.generate} bases"
+            raise UsageError(f"evaluation.num_prompts={e.num_prompts} means {each} a region, but {has}")
+        first = (len(windows.loci) - each) // 2
+        chosen += windows.loci[first : first + each]
+    assert windows is not None
+    windows.loci = chosen
+    return Places(codes_of(windows), chosen, e.prompt)
+
+
+def _tokens(codes: np.ndarray):
+    import torch
+
+    return torch.from_numpy((codes & 7).astype("int64"))
+
+
+def expected_gc(net: Decoder, tokens, last: int, device: str, batch_size: int) -> np.ndarray:
+    """[n] mean of 100 (p(C) + p(G)) / p(A C G T) over the last `last` tokens of [n, K], each given the true ones before it."""
+    import numpy as np
+    import torch
+
+    net.to(device).eval()
+    found = []
+    with torch.inference_mode():
+        for batch in tokens.split(batch_size):
+            logits = net.head(net.hidden(batch[:, :-1].to(device))[:, -last:])[..., : net.num_scored]
+            p = logits.float().softmax(-1)
+            found.append(100 * (p[..., 1] + p[..., 2]).mean(-1).double().cpu().numpy())
+    return np.concatenate(found)
+
+
+def free_running(net: Decoder, prompts: np.ndarray, num_bases: int, num_samples: int, seed: int, device: str) -> np.ndarray:
+    """uint8 [n, num_samples, num_bases] continuations of prompts [n, P]."""
+    import numpy as np
+    import torch
+
+    from goatbench.models.generate import generate
+
+    net.to(device)
+    generator = torch.Generator(device).manual_seed(seed)
+    rows = _tokens(np.repeat(prompts, num_samples, axis=0)).to(device)
+    parts = list(rows.split(MAX_ROWS))
+    drawn = [
+        generate(net, part, num_bases, generator=generator, progress_label=f"generating, part {number} of {len(parts)}").cpu().numpy()
+        for number, part in enumerate(parts, 1)
+    ]
+    return np.concatenate(drawn).astype(np.uint8).reshape(len(prompts), num_samples, num_bases)
+
+
+def _all_measurements(
+    data: GenomeData, places: Places, expected: np.ndarray, drawn: np.ndarray, markov, seed: int, split: str
+) -> list[Measurement]:
+    import numpy as np
+
+    from goatbench.metrics.gc_content import gc_percent, gc_track
+    from goatbench.metrics.markov import expected_gc as markov_expected
+    from goatbench.metrics.markov import sample
+
+    real = gc_percent(places.real)
+    prompts = places.codes[:, : places.prompt]
+    window = places.real.shape[1]
+    training = float(np.nanmean(np.concatenate([gc_track(stretch, window) for stretch in data.stretches("train")])))
+    rng = np.random.default_rng(seed)
+    num_samples = drawn.shape[1]
+    by_markov = sample(markov, np.repeat(prompts, num_samples, axis=0), window, rng).reshape(drawn.shape)
+    persistence, constant = gc_percent(prompts), np.full(len(real), training)
+    forced = {"": expected, INTERPOLATED: 100 * markov_expected(markov, places.codes)[:, -window:].mean(1)}
+    tracks = {"persistence": persistence, "constant": constant}
+    measurements = []
+    for reference, track in {**forced, **tracks}.items():
+        measurements += _track_measurements("teacher_forced", reference, split, track, track, real, None, places)
+    for reference, codes in {"": drawn, INTERPOLATED: by_markov}.items():
+        each = gc_percent(codes)
+        measurements += _track_measurements("free_running", reference, split, each.mean(1), each, real, codes, places)
+    for reference, track in tracks.items():
+        measurements += _track_measurements("free_running", reference, split, track, track, real, None, places)
+    for mode in ("teacher_forced", "free_running"):
+        measurements += _track_measurements(mode, "real", split, real, real, real, places.real, places)
+    return measurements
+
+
+def _track_measurements(
+    mode: str, reference: str, split: str, track: np.ndarray, each: np.ndarray, real: np.ndarray, codes: np.ndarray | None, places: Places
+) -> list[Measurement]:
+    """track: [n] predicted GC; each: the single values whose distribution is compared; codes: generated bases, None if there are none."""
+    from goatbench.metrics import composition as c
+    from goatbench.metrics import gc_content as gc
+
+    where = {"mode": mode, "split": split} | ({"reference": reference} if reference else {})
+    compared = gc.compare(track, real)
+    values = {
+        "pearson": compared["pearson"],
+        "spearman": compared["spearman"],
+        "mae_points": compared["mae"],
+        "abs_bias_points": abs(compared["bias"]),
+        "wasserstein_points": gc.wasserstein(each, real),
+        "lag1_error": abs(_lag1(track, places) - _lag1(real, places)),
+    }
+    if codes is not None:
+        flat = codes.reshape(-1, codes.shape[-1])
+        is_real = codes is places.real or reference == "real"
+        values |= {
+            "cpg_error": abs(c.cpg_observed_expected(flat) - c.cpg_observed_expected(places.real)),
+            "homopolymer_error": abs(_mean_homopolymer(flat) - _mean_homopolymer(places.real)),
+        }
+        for k in (3, 6):
+            floor = c.spectrum_floor(places.real, k)
+            values[f"js_{k}mer_bits"] = floor if is_real else c.jensen_shannon_bits(c.kmer_counts(flat, k), c.kmer_counts(places.real, k))
+    found = []
+    for metric in METRICS:
+        value = values.get(metric.name)
+        value = None if value is None or math.isnan(value) else float(value)
+        absent = "not applicable: nothing was generated" if metric.name not in values else "not defined: a track without variation"
+        reason = None if value is not None else absent
+        found.append(Measurement(metric=metric.name, value=value, unit=metric.unit, n=len(real), reason=reason, conditions=where))
+    return found
+
+
+def _lag1(track: np.ndarray, places: Places) -> float:
+    """Autocorrelation of neighbouring windows, over all regions."""
+    import numpy as np
+
+    from goatbench.metrics.gc_content import pearson
+
+    follows = np.array([a[0] == b[0] for a, b in zip(places.loci, places.loci[1:], strict=False)])
+    return pearson(track[:-1][follows], track[1:][follows])
+
+
+def _mean_homopolymer(codes: np.ndarray) -> float:
+    """The longest run of one base in a window, on average: independent of how many windows there are."""
+    import numpy as np
+
+    from goatbench.metrics.composition import longest_homopolymer
+
+    return float(np.mean([longest_homopolymer(row) for row in codes]))
+
+
+def _composition_notes(real: np.ndarray, drawn: np.ndarray) -> list[str]:
+    from goatbench.metrics.composition import cpg_observed_expected, longest_homopolymer
+    from goatbench.metrics.gc_content import gc_percent
+
+    texts = []
+    for name, codes in (("generated", drawn.reshape(-1, drawn.shape[-1])), ("real", real)):
+        cpg, longest, gc = cpg_observed_expected(codes), longest_homopolymer(codes), float(gc_percent(codes).mean())
+        texts.append(f"{name}: GC {gc:.1f} %, CpG observed/expected {cpg:.2f}, longest homopolymer {longest}")
+    return texts
+
+
+def write_artifacts(folder: Path, data: GenomeData, places: Places, expected: np.ndarray, drawn: np.ndarray) -> list[str]:
+    """Tracks on the true coordinates (bedGraph always, bigWig if pyBigWig is there), samples, prompts, a plot of each region."""
+    import numpy as np
+
+    from goatbench.data import tracks
+    from goatbench.errors import UsageError
+    from goatbench.metrics.gc_content import gc_percent
+
+    real, generated = gc_percent(places.real), gc_percent(drawn).mean(1)
+    window = places.real.shape[1]
+    loci = [data.genome.locus(contig, start + places.prompt, start + places.prompt + window) for contig, start in places.loci]
+    sizes = {}
+    for contig, _ in places.loci:
+        origin = data.genome.origin(contig)
+        sizes[origin.chromosome] = origin.length or data.genome.locus(contig, 0, data.genome.length(contig))[2]
+    names = []
+    for name, values in {"true": real, "generated": generated, "difference": generated - real, "expected": expected}.items():
+        rows = [tracks.Window(*locus, float(value)) for locus, value in zip(loci, values, strict=True)]
+        tracks.write_bedgraph(folder / f"gc_{name}.bedgraph", rows, sizes)
+        names.append(f"gc_{name}.bedgraph")
+        with contextlib.suppress(UsageError):  # without pyBigWig
+            tracks.write_bigwig(folder / f"gc_{name}.bw", rows, sizes)
+            names.append(f"gc_{name}.bw")
+    records = [
+        tracks.FastaRecord(f"place{i}_sample{j}", *locus, drawn[i, j]) for i, locus in enumerate(loci) for j in range(drawn.shape[1])
+    ]
+    tracks.write_fasta(folder / "generated.fa", records)
+    prompts = [data.genome.locus(contig, start, start + places.prompt) for contig, start in places.loci]
+    tracks.write_bed(folder / "prompts.bed", [tracks.Interval(*place, f"place{i}") for i, place in enumerate(prompts)])
+    spread = gc_percent(drawn)
+    bands = np.percentile(spread, [10, 90], axis=1)
+    return [*names, "generated.fa", "prompts.bed", *_plots(folder, loci, window, real, generated, expected, bands)]
+
+
+def _plots(folder: Path, loci: list, window: int, real, generated, expected, bands) -> list[str]:
+    import numpy as np
+
+    from goatbench.plots import style
+    from goatbench.plots.gc_tracks import gc_tracks
+
+    names = []
+    chromosomes = np.array([locus[0] for locus in loci])
+    for chromosome in dict.fromkeys(chromosomes.tolist()):
+        here = chromosomes == chromosome
+        shown = {"true": real[here], "generated (mean of samples, band 10-90 %)": generated[here], "expected": expected[here]}
+        band = {"generated (mean of samples, band 10-90 %)": (bands[0][here], bands[1][here])}
+        start = next(locus[1] for locus in loci if locus[0] == chromosome)
+        figure = gc_tracks(chromosome, start, window, shown, band)
+        names += [path.name for path in style.save(figure, folder / f"gc_{chromosome}")]
+    return names
+
+
+GENOME_GC = GenomeGc(
+    TaskCard(
+        name="genome_gc",
+        version=1,
+        domain="genome",
+        summary="GC content along the genome: expected and generated, beside persistence and Markov",
+        protocol=PROTOCOL,
+        metrics=METRICS,
+        primary_metric="pearson",
+        primary_conditions={"mode": "free_running", "split": "test"},
+        column_condition="mode",
+        expected_time={"smoke": "under 20 s", "embedded": "about 5 minutes on one CPU core", "paper": "hours on one GPU after training"},
+        source=SOURCE,
+    )
+)
