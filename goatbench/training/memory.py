@@ -30,3 +30,8 @@ def peak(device: torch.device) -> PeakMemory:
         return PeakMemory(torch.cuda.max_memory_allocated(device), "cuda_allocator")
     unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss: bytes on macOS, KiB on Linux
     return PeakMemory(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit, "rss")
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """cuBLAS and cuDNN report a failed workspace allocation as a plain RuntimeError."""
+    return isinstance(error, torch.OutOfMemoryError) or "ALLOC_FAILED" in str(error)
