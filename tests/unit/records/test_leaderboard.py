@@ -268,6 +268,27 @@ def test_no_records_no_board(card, make_record):
     assert build_boards(card.model_copy(update={"name": "another"}), [make_record()]) == []
 
 
+def with_yardstick(record, name, value):
+    """The record with a reference measured beside each top1."""
+    extra = [m.model_copy(update={"value": value, "conditions": {**m.conditions, "reference": name}}) for m in record.measurements]
+    return record.model_copy(update={"measurements": [*record.measurements, *extra]})
+
+
+def test_a_yardstick_is_one_row_at_its_place_and_never_ranked(card, make_record):
+    runs = [
+        with_yardstick(make_record(attention, seed, {"raw": {(224, 12): 0.7, (512, 28): score + seed / 100}}, run=run), "markov-2", 0.5)
+        for run, (attention, seed, score) in enumerate([("goat", 0, 0.6), ("goat", 1, 0.6), ("rope", 0, 0.4), ("rope", 1, 0.4)])
+    ]
+    board = only(build_boards(card, runs))
+    assert [row.label for row in board.rows] == ["goat", "markov-2 (reference)", "rope"]
+    yardstick = board.rows[1]
+    assert yardstick.rank == "" and yardstick.cells["512"].text == "50.0" and "seeds" not in yardstick.cells
+    assert {row.rank for row in board.rows if not row.is_reference} == {"1", "2"} or "1-2" in board.rows[0].rank
+    assert any(note.startswith("reference:") for note in board.notes)
+    alone = only(build_boards(card, [with_yardstick(make_record(), "markov-2", 0.5), make_record(seed=1, run=1)]))
+    assert len(alone.rows) == 2  # a yardstick does not split the board
+
+
 def test_a_thousand_records_in_under_a_second(tmp_path, card, make_record):
     """Reading, grouping, testing and printing. A record holds six sizes, two modes and two metrics. A loaded machine slows processor
     time too, so the second is 8 times what plain json.loads takes for the same files (0.13 s on an idle core), measured in turn."""
