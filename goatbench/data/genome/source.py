@@ -70,7 +70,7 @@ class GenomeSource:
         (self._folder / "index.json").unlink(missing_ok=True)
         if self.path.stat().st_size > LONG_BYTES:
             print(f"indexing {self.path}: about a minute for 3 GB, once", file=sys.stderr, flush=True)
-        unfinished = self._folder / f"{cache._TEMPORARY}index"
+        unfinished = self._folder / f"{cache.TEMPORARY}index"
         fasta.build_index(self.path, unfinished)
         with cache.written(self._index) as file:
             file.write(unfinished.read_bytes())
