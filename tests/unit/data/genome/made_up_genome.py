@@ -28,7 +28,12 @@ def write_fasta(path: Path, records: dict[str, str], width: int | None = 60, new
     return path
 
 
-def fetch(job) -> list[np.ndarray]:
-    """(genome, ranges) -> a copy of each range. For worker processes, which import this module and no torch."""
-    genome, requests = job
-    return [np.array(genome.codes(*request)) for request in requests]
+def hold(genome) -> None:
+    """Initialiser of a worker process: forked ones inherit the genome as it is, spawned ones get it pickled."""
+    global _held
+    _held = genome
+
+
+def fetch(requests: list[tuple[str, int, int]]) -> list[np.ndarray]:
+    """A copy of each range of the genome held. Worker processes import this module, and no torch."""
+    return [np.array(_held.codes(*request)) for request in requests]

@@ -13,7 +13,7 @@ import warnings
 
 import numpy as np
 import pytest
-from made_up_genome import codes_of, fetch, random_letters, write_fasta
+from made_up_genome import codes_of, fetch, hold, random_letters, write_fasta
 
 from goatbench.data.genome.source import GenomeSource
 
@@ -46,8 +46,8 @@ def num_wrong(truth, requests, found):
 def test_no_wrong_window(made, count, workers, method):
     genome, truth = made
     requests = draw(truth, count, workers)
-    with multiprocessing.get_context(method).Pool(workers) as pool:
-        parts = pool.map(fetch, [(genome, requests[i : i + 100]) for i in range(0, count, 100)], chunksize=1)
+    with multiprocessing.get_context(method).Pool(workers, hold, (genome,)) as pool:
+        parts = pool.map(fetch, [requests[i : i + 100] for i in range(0, count, 100)], chunksize=1)
     assert num_wrong(truth, requests, [codes for part in parts for codes in part]) == 0
 
 
