@@ -80,11 +80,8 @@ def main(argv: list[str]) -> int:
 def measure(source: GenomeSource, genome: Genome, contig: str, rounds: int) -> tuple[dict[int, dict[str, list[float]]], list[Result]]:
     """Seconds of every round by window length and variant, and the judged ratios."""
     seconds, results = {}, []
-    with (
-        open_fasta(source.path, source.index) as fasta,
-        one_thread(),
-        Progress("bench genome_loader", len(WINDOWS) * rounds, "round") as bar,
-    ):
+    total = len(WINDOWS) * (rounds + 1)  # one unmeasured round each
+    with open_fasta(source.path, source.index) as fasta, one_thread(), Progress("bench genome_loader", total, "round") as bar:
         record = fasta[contig]
         for length, count in WINDOWS.items():
             starts = np.random.default_rng(length).integers(0, len(record) - length + 1, count).tolist()

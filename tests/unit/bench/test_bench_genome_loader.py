@@ -51,4 +51,4 @@ def test_one_line_for_what_cannot_be_measured(small, tmp_path):
     with pytest.raises(UsageError, match="no contig 'chr20'"):
         main(["--contig", "chr20"])
     with pytest.raises(UsageError, match="unrecognized arguments"):
-        main(["--fast"])
+        main(["--speed"])

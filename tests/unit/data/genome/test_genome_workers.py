@@ -24,7 +24,11 @@ Requests = list[tuple[str, int, int]]
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("workers")
-    records = {name: random_letters(NUM_BASES, seed) for seed, name in enumerate(("one", "two", "three"))}
+    half = NUM_BASES // 2
+    records = {
+        name: random_letters(half, seed, "ACGTacgt") + "N" * 500 + random_letters(half - 500, seed + 9, "ACGTacgt")
+        for seed, name in enumerate(("one", "two", "three"))
+    }
     source = GenomeSource(write_fasta(folder / "g.fa", records), folder / "cache")
     genome = source.genome(records)
     genome.codes("one", 0, 1)  # opened before any fork: the harder case
