@@ -192,6 +192,17 @@ def bench_attention(context: typer.Context) -> None:
     raise typer.Exit(bench_main(context.args) or 0)
 
 
+@bench.command("genome_loader", context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)
+def bench_genome_loader(context: typer.Context) -> None:
+    """Reading windows of DNA, beside pyfaidx.
+
+    Example: goatbench bench genome_loader --help
+    """
+    from .bench.genome_loader import main as bench_main
+
+    raise typer.Exit(bench_main(context.args) or 0)
+
+
 def main(argv: list[str] | None = None) -> None:
     """Entry point: every error that a user can cause is one line on stderr."""
     click_error = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")

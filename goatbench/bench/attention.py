@@ -40,10 +40,10 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: list[str]) -> int:
     """Measure, print, and with --out write one JSON record. UsageError in one line for what a user can cause."""
     arguments = _parse(argv)
-    out = _writable(arguments.out)
+    out = writable(arguments.out)
     settings = Settings.quick() if arguments.quick else Settings.full()
     chosen = _chosen(arguments.only)
-    started = _now()
+    started = now()
     measured = measure(settings, chosen)
     print(table.render(measured, settings))
     if out is not None:
@@ -68,7 +68,7 @@ def record_bytes(measured: parts.Measured, settings: Settings, chosen: tuple[str
         "schema_version": SCHEMA_VERSION,
         "bench": "attention",
         "started_at": started,
-        "finished_at": _now(),
+        "finished_at": now(),
         "code": code_info().model_dump(),
         "environment": describe_environment(threads=1) | {"goat-attention": package_version("goat-attention")},
         "settings": settings.as_json() | {"parts": list(chosen)},
@@ -97,7 +97,7 @@ def _chosen(only: str | None) -> tuple[str, ...]:
     return tuple(name for name in PARTS if name in wanted)
 
 
-def _writable(out: Path | None) -> Path | None:
+def writable(out: Path | None) -> Path | None:
     """Refused before half an hour of measuring, not after."""
     if out is None:
         return None
@@ -108,5 +108,5 @@ def _writable(out: Path | None) -> Path | None:
     return out
 
 
-def _now() -> str:
+def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 CHUNK = 16 * 2**20
 _ENDS = 2**20  # bytes of head and tail that the stamp covers
-_TEMPORARY = ".unfinished-"
+TEMPORARY = ".unfinished-"
 
 
 def cache_root(cache_dir: Path | None = None) -> Path:
@@ -89,7 +89,7 @@ def _open_lock(path: Path) -> BinaryIO:
 
 def remove_unfinished(folder: Path) -> None:
     """What killed processes left behind. Only under the lock."""
-    for path in folder.glob(f"{_TEMPORARY}*"):
+    for path in folder.glob(f"{TEMPORARY}*"):
         path.unlink(missing_ok=True)
 
 
@@ -147,7 +147,7 @@ def encode_contig(folder: Path, fasta: Fasta, contig: str, advance: Callable[[in
 @contextmanager
 def written(path: Path) -> Iterator[BinaryIO]:
     """A file that appears under its name whole and synced, or not at all."""
-    handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)
+    handle, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             yield file

@@ -37,7 +37,7 @@ class GenomeSource:
         with cache.locked(self._home):
             self._stamp = cache.stamp(self.path)
             self._folder = cache.make_folder(self._home / self._stamp)
-            self._index = self._folder / "index.fai"
+            self.index = self._folder / "index.fai"
             self.lengths = self._known_lengths() or self._build_index()
         self.origins = read_origins(self.path)
 
@@ -57,11 +57,11 @@ class GenomeSource:
             self._say(f"{self.path} has changed since it was last read: it is read anew")
         mark = cache.read_json(self._folder / "index.json")
         try:
-            if mark and mark["sha256"] == hashlib.sha256(self._index.read_bytes()).hexdigest():
+            if mark and mark["sha256"] == hashlib.sha256(self.index.read_bytes()).hexdigest():
                 return mark["lengths"]
         except OSError:
             pass
-        if mark or self._index.exists():
+        if mark or self.index.exists():
             self._say(f"the index of {self.path} in the cache is damaged or unfinished: it is made again")
         return None
 
@@ -70,17 +70,17 @@ class GenomeSource:
         (self._folder / "index.json").unlink(missing_ok=True)
         if self.path.stat().st_size > LONG_BYTES:
             print(f"indexing {self.path}: about a minute for 3 GB, once", file=sys.stderr, flush=True)
-        unfinished = self._folder / f"{cache._TEMPORARY}index"
+        unfinished = self._folder / f"{cache.TEMPORARY}index"
         fasta.build_index(self.path, unfinished)
-        with cache.written(self._index) as file:
+        with cache.written(self.index) as file:
             file.write(unfinished.read_bytes())
         unfinished.unlink()
-        with fasta.open_fasta(self.path, self._index) as opened:
+        with fasta.open_fasta(self.path, self.index) as opened:
             if fault := fasta.index_fault(self.path, opened):
                 raise UsageError(f"FASTA {self.path}: {fault}; was it changed while it was read? Start again")
             lengths = {name: record.rlen for name, record in opened.faidx.index.items()}
         self._check_unchanged()
-        sha256 = hashlib.sha256(self._index.read_bytes()).hexdigest()
+        sha256 = hashlib.sha256(self.index.read_bytes()).hexdigest()
         cache.write_json(self._folder / "index.json", {"format": cache.FORMAT_VERSION, "sha256": sha256, "lengths": lengths})
         cache.write_json(self._home / "current.json", {"format": cache.FORMAT_VERSION, "stamp": self._stamp, "path": str(self.path)})
         return lengths
@@ -98,7 +98,7 @@ class GenomeSource:
                 self._say(f"the codes of {name} in the cache are damaged or unfinished: they are made again")
         total = sum(self.lengths[name] for name in missing)
         shown = Progress(f"encoding {self.path.name}", total, "base") if total > LONG_BASES else nullcontext()
-        with fasta.open_fasta(self.path, self._index) as opened, shown as bar:
+        with fasta.open_fasta(self.path, self.index) as opened, shown as bar:
             for name in missing:
                 found[name] = cache.encode_contig(self._folder, opened, name, bar.advance if bar else lambda count: None)
         if cache.stamp(self.path) != self._stamp:

@@ -9,7 +9,7 @@ region groups intervals in reports; by default it is the contig. core and region
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
@@ -138,19 +138,19 @@ def read_split(path: Path, lengths: Mapping[str, int]) -> list[Interval]:
         raise UsageError(f"split file {path}: the first line must name the tab-separated columns {' '.join(COLUMNS)} (the last 3 may lack)")
     intervals = []
     for number, line in lines[1:]:
-        where = f"split file {path}, line {number}"
-        row: dict = dict(zip(columns, line.split("\t"), strict=False))
+        where, fields = f"split file {path}, line {number}", line.split("\t")
+        if len(fields) != len(columns):
+            raise UsageError(f"{where}: {len(fields)} fields instead of {len(columns)}")
+        row: dict = dict(zip(columns, fields, strict=True))
+        row["contig"] = resolve(row["contig"], lengths, where)
         try:
-            if len(row) != len(columns):
-                raise ValueError(f"{len(row)} fields instead of {len(columns)}")
             row |= {name: int(row[name]) for name in ("start", "end", "core_start", "core_end") if name in row}
             interval = Interval(**row)
         except (ValueError, UsageError) as error:
             raise UsageError(f"{where}: {error}") from None
-        contig = resolve(interval.contig, lengths, where)
-        if interval.end > lengths[contig]:
-            raise UsageError(f"{where}: end {interval.end} is beyond {contig}, which has {lengths[contig]} bases")
-        intervals.append(replace(interval, contig=contig))
+        if interval.end > lengths[interval.contig]:
+            raise UsageError(f"{where}: end {interval.end} is beyond {interval.contig}, which has {lengths[interval.contig]} bases")
+        intervals.append(interval)
     if not intervals:
         raise UsageError(f"split file {path}: it lists no interval")
     check_disjoint(intervals, 0)

@@ -1,0 +1,134 @@
+"""`goatbench bench genome_loader`: windows from the encoded genome beside pyfaidx with a table of letters, both to int64 tokens."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..data.genome.codes import ENCODE, TOKEN
+from ..data.genome.embedded_genome import embedded_fasta
+from ..data.genome.fasta import open_fasta
+from ..data.genome.source import GenomeSource
+from ..errors import UsageError
+from ..progress import Progress
+from ..records.environment import describe_environment, package_version
+from ..records.files import create_exclusive
+from ..records.source import code_info
+from .attention import now, writable
+from .targets import Result, judge, unjudged
+from .timing import Quartiles, interleaved, one_thread, ratio
+
+if TYPE_CHECKING:
+    from ..data.genome.genome import Genome
+
+SCHEMA_VERSION = 1
+AT_LEAST = {1_024: 2.5, 12_200: None}  # bases of a window -> pyfaidx's time over ours; 12,200: a chunk of the instadeep_12kbp split
+WINDOWS = {1_024: 2_000, 12_200: 500}  # a round
+FULL_ROUNDS, QUICK_ROUNDS = 21, 3
+
+DESCRIPTION = """\
+CPU time of one process for random windows as int64 tokens, from the memory-mapped codes (ours) and from pyfaidx (as_raw) with a table
+look-up, interleaved (A B, B A, ...); ratios are formed round by round and given as median [quartiles]. Both read the same windows,
+from a warm page cache, and their tokens are compared first."""
+
+EPILOG = """\
+Takes about ten seconds; --quick a second, and judges nothing.
+Example: goatbench bench genome_loader --fasta hg38.fa --contig chr20 --out loader.json"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:
+        raise UsageError(f"{message} (goatbench bench genome_loader --help shows an example)")
+
+
+def main(argv: list[str]) -> int:
+    """Measure, print, and with --out write one JSON record. UsageError in one line for what a user can cause."""
+    arguments = _parse(argv)
+    out, started = writable(arguments.out), now()
+    source = GenomeSource(arguments.fasta or embedded_fasta())
+    contig = arguments.contig or max(source.lengths, key=source.lengths.get)
+    genome = source.genome([contig])
+    (contig,) = genome.contigs
+    if genome.length(contig) < (needed := 2 * max(WINDOWS)):
+        raise UsageError(f"contig '{contig}' has {genome.length(contig)} bases; at least {needed} are needed: give --contig")
+    seconds, results = measure(source, genome, contig, QUICK_ROUNDS if arguments.quick else FULL_ROUNDS)
+    if arguments.quick:
+        results = unjudged(results)
+    print(render(seconds, results, contig))
+    if out is not None:
+        record = {
+            "schema_version": SCHEMA_VERSION,
+            "bench": "genome_loader",
+            "started_at": started,
+            "finished_at": now(),
+            "code": code_info().model_dump(),
+            "environment": describe_environment(threads=1) | {"pyfaidx": package_version("pyfaidx")},
+            "settings": {"clock": "process CPU time", "contig": contig, "fingerprint": genome.fingerprint, "windows_a_round": WINDOWS},
+            "seconds": seconds,
+            "results": [result.as_json() for result in results],
+        }
+        create_exclusive(out, json.dumps(record, indent=1, sort_keys=True, allow_nan=False).encode() + b"\n")
+        print(f"\nrecord: {arguments.out}")
+    return 0
+
+
+def measure(source: GenomeSource, genome: Genome, contig: str, rounds: int) -> tuple[dict[int, dict[str, list[float]]], list[Result]]:
+    """Seconds of every round by window length and variant, and the judged ratios."""
+    seconds, results = {}, []
+    total = len(WINDOWS) * (rounds + 1)  # one unmeasured round each
+    with open_fasta(source.path, source.index) as fasta, one_thread(), Progress("bench genome_loader", total, "round") as bar:
+        record = fasta[contig]
+        for length, count in WINDOWS.items():
+            starts = np.random.default_rng(length).integers(0, len(record) - length + 1, count).tolist()
+            readers = {"codes": _codes_reader(genome, contig, length), "pyfaidx": _pyfaidx_reader(record, length)}
+            for start in starts[:20]:
+                if not np.array_equal(readers["codes"](start), readers["pyfaidx"](start)):
+                    raise RuntimeError(f"{contig} from {start}: the two readers disagree")
+            steps = {name: _over(reader, starts) for name, reader in readers.items()}
+            seconds[length] = interleaved(steps, rounds, after_round=lambda length=length: bar.advance(1, bases=length))
+            times = ratio(seconds[length], "pyfaidx", "codes")
+            results.append(judge("genome_loader", f"{length} bases", "pyfaidx / codes", times, at_least=AT_LEAST[length]))
+    return seconds, results
+
+
+def render(seconds: dict[int, dict[str, list[float]]], results: list[Result], contig: str) -> str:
+    """A table: windows per second of both, their ratio, and the verdict."""
+    lines = [f"random windows of {contig}, CPU time of one process", f"{'bases':>7}  {'codes/s':>9}  {'pyfaidx/s':>9}  pyfaidx / codes"]
+    for (length, times), result in zip(seconds.items(), results, strict=True):
+        rates = [f"{WINDOWS[length] / Quartiles.of(times[name]).median:>9,.0f}" for name in ("codes", "pyfaidx")]
+        spread = f"{result.value:.2f} [{result.q1:.2f}, {result.q3:.2f}]"
+        verdict = f"  target {result.target}: {result.verdict}" if result.target else ""
+        lines.append(f"{length:>7,}  {rates[0]}  {rates[1]}  {spread}{verdict}")
+    return "\n".join(lines)
+
+
+def _codes_reader(genome: Genome, contig: str, length: int) -> Callable[[int], np.ndarray]:
+    return lambda start: (genome.codes(contig, start, start + length) & TOKEN).astype(np.int64)
+
+
+def _pyfaidx_reader(record, length: int) -> Callable[[int], np.ndarray]:
+    table = ENCODE & TOKEN
+    return lambda start: table[np.frombuffer(record[start : start + length].encode(), np.uint8)].astype(np.int64)
+
+
+def _over(reader: Callable[[int], np.ndarray], starts: list[int]) -> Callable[[], None]:
+    def step() -> None:
+        for start in starts:
+            reader(start)
+
+    return step
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = _Parser("goatbench bench genome_loader", description=DESCRIPTION, epilog=EPILOG, formatter_class=raw)
+    parser.add_argument("--fasta", type=Path, metavar="FILE", help="a plain FASTA (default: the DNA inside the package)")
+    parser.add_argument("--contig", metavar="NAME", help="read from this contig (default: the longest)")
+    parser.add_argument("--quick", action="store_true", help="three rounds: does everything run?")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write one JSON record there (default: none is written)")
+    return parser.parse_args(argv)

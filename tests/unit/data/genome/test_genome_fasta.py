@@ -1,0 +1,118 @@
+"""Every shape of FASTA gives the letters that were written; what cannot be read gives one line with the command that helps."""
+
+import gzip
+import hashlib
+from collections import Counter
+
+import numpy as np
+import pytest
+from made_up_genome import codes_of, random_letters, write_fasta
+
+from goatbench.data.genome.source import GenomeSource
+from goatbench.errors import UsageError
+
+RECORDS = {
+    "20": random_letters(2501, 1, "ACGTacgtNRYkm"),  # IUPAC letters, both cases
+    "chrX dna:chromosome chromosome:GRCh38:X": random_letters(600, 2),  # a whole number of lines, blanks in the name
+    "tiny": "acg",
+    "void": "N" * 130,
+}
+
+
+def check(genome, records):
+    for header, letters in records.items():
+        contig = header.split()[0]
+        assert genome.length(contig) == len(letters)
+        assert np.array_equal(genome.codes(contig, 0, len(letters)), codes_of(letters)), contig
+        expected = "".join(letter for letter in letters.upper() if letter in "ACGT")
+        runs = genome.segments(contig).tolist()
+        assert "".join(letters[start:end].upper() for start, end in runs) == expected
+        assert all(start == 0 or letters[start - 1].upper() not in "ACGT" for start, _ in runs)
+
+
+@pytest.mark.parametrize("final", [True, False], ids=["final newline", "no final newline"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n"], ids=["LF", "CRLF"])
+@pytest.mark.parametrize("width", [60, 7, None], ids=["60", "7", "one line"])
+def test_letters_whatever_the_layout(tmp_path, monkeypatch, width, newline, final):
+    monkeypatch.setattr("goatbench.data.genome.cache.CHUNK", 97)  # so that chunk borders fall into lines and runs of N
+    path = write_fasta(tmp_path / "g.fa", RECORDS, width, newline, final)
+    source = GenomeSource(path, tmp_path / "cache")
+    assert source.lengths == {header.split()[0]: len(letters) for header, letters in RECORDS.items()}
+    check(source.genome(source.lengths), RECORDS)
+
+
+def test_report_counts_every_letter(tmp_path):
+    source = GenomeSource(write_fasta(tmp_path / "g.fa", RECORDS), tmp_path / "cache")
+    row = source.genome(["chr20"]).report()["20"]
+    letters = RECORDS["20"]
+    upper = Counter(letters.upper())
+    assert {name: row[name] for name in "ACGTN"} == {name: upper[name] for name in "ACGTN"}
+    assert row["other"] == upper["R"] + upper["Y"] + upper["K"] + upper["M"] > 0
+    assert row["masked_fraction"] == sum(c.islower() for c in letters) / len(letters)
+    assert row["m5"] == hashlib.md5(letters.upper().encode()).hexdigest()  # SAM specification: IUPAC letters as they are
+
+
+def test_fingerprint_is_of_the_content(tmp_path):
+    """Neither layout, nor alias, nor case, nor place change it; one base does."""
+    letters = random_letters(500, 3, "ACGT")
+
+    def fingerprint(name, contig, text, width=60):
+        return GenomeSource(write_fasta(tmp_path / name, {contig: text}, width), tmp_path / "cache").genome(["chr20"]).fingerprint
+
+    first = fingerprint("a.fa", "chr20", letters)
+    assert first == fingerprint("b.fa", "20", letters.lower(), None)
+    changed = ("C" if letters[0] == "A" else "A") + letters[1:]
+    assert first != fingerprint("c.fa", "chr20", changed)
+
+
+def test_bounds_are_strict(tmp_path):
+    genome = GenomeSource(write_fasta(tmp_path / "g.fa", {"c": "ACGTACGT"}), tmp_path / "cache").genome(["c"])
+    assert genome.codes("c", 2, 5).tolist() == [2, 3, 0] and len(genome.codes("c", 8, 8)) == 0
+    for start, end in ((0, 9), (-1, 3), (5, 4), (9, 9)):
+        with pytest.raises(ValueError, match=f"c: bases {start} to {end} .* not within 0 to 8"):
+            genome.codes("c", start, end)
+    with pytest.raises(ValueError, match="read-only"):
+        genome.codes("c", 0, 3)[0] = 1
+    with pytest.raises(UsageError, match="no contig 'd'"):
+        genome.codes("d", 0, 1)
+
+
+def refused(path, tmp_path):
+    with pytest.raises(UsageError) as error:
+        GenomeSource(path, tmp_path / "cache")
+    assert "\n" not in str(error.value) and str(path) in str(error.value)
+    return str(error.value)
+
+
+def test_compressed_files_are_refused_with_the_command(tmp_path):
+    path = tmp_path / "g.fa.gz"
+    path.write_bytes(gzip.compress(b">c\nACGT\n"))
+    assert f"gunzip -c {path} > {tmp_path / 'g.fa'}" in refused(path, tmp_path)
+    bgzip = tmp_path / "renamed.fa"  # the 18 bytes that begin a bgzip block, under a plain name
+    bgzip.write_bytes(bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000"))
+    assert "gunzip -c" in refused(bgzip, tmp_path)
+    plain = tmp_path / "plain.fa.gz"
+    plain.write_text(">c\nACGT\n")
+    assert f"mv {plain} {tmp_path / 'plain.fa'}" in refused(plain, tmp_path)
+
+
+def test_other_files_that_are_no_fasta(tmp_path):
+    assert "No such file" in refused(tmp_path / "absent.fa", tmp_path)
+    assert "Is a directory" in refused(tmp_path, tmp_path)
+    for content, expected in (
+        (b"", "is empty"),
+        (b"ACGT\nACGT\n", "does not start with a '>' line"),
+        (b"\xef\xbb\xbf>c\nACGT\n", "byte-order mark"),
+        (b">c\nACGTAC\nACG\nACGTAC\n", "seqkit seq -w 60"),
+        (b">c\nACGT\n>d\nA\n>c\nACGT\n", "two records are named 'c'"),
+        (b">c\nAC\xff\xfeGT\n", "bytes that are not text"),
+    ):
+        path = tmp_path / "bad.fa"
+        path.write_bytes(content)
+        assert expected in refused(path, tmp_path)
+
+
+def test_the_record_of_unequal_lines_is_named(tmp_path):
+    path = tmp_path / "bad.fa"
+    path.write_bytes(b">good\nACGT\nAC\n>bad\nACGT\nAC\nACGT\n")
+    assert "record 'bad' has lines of unequal length (line 6)" in refused(path, tmp_path)
