@@ -1,13 +1,17 @@
-"""Peak memory of a part of a run, measured, with the name of the method: the two methods are never comparable.
+"""Peak memory of a part of a run, measured, with the name of the method: two methods are never comparable.
 
 `cuda_allocator`: most bytes that torch's CUDA allocator had handed out (this process, one device) since `start`.
 `rss`:            peak resident set of the whole process since it began, interpreter and libraries included (CPU runs).
+`allocations`:    torch's record of every allocation and release on the CPU: exact, the same on every run, slow.
+
+The first and the last can tell the phases of a step apart (`cuda_levels`, `allocation_levels`).
 """
 
 from __future__ import annotations
 
 import resource
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -30,3 +34,49 @@ def peak(device: torch.device) -> PeakMemory:
         return PeakMemory(torch.cuda.max_memory_allocated(device), "cuda_allocator")
     unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss: bytes on macOS, KiB on Linux
     return PeakMemory(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit, "rss")
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Bytes held in one phase: the most at one time, and at its end."""
+
+    peak: int
+    end: int
+
+
+Phases = Mapping[str, Callable[[], object]]  # run one after the other
+
+
+def cuda_levels(phases: Phases, device: torch.device) -> dict[str, Level]:
+    """Levels of each phase as the CUDA allocator counts them; what stood before the first phase is included."""
+    levels = {}
+    for name, run in phases.items():
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        run()
+        torch.cuda.synchronize(device)
+        levels[name] = Level(torch.cuda.max_memory_allocated(device), torch.cuda.memory_allocated(device))
+    return levels
+
+
+def allocation_levels(phases: Phases) -> dict[str, Level]:
+    """Levels of each phase above what stood before the first, from the profiler's record of CPU allocations, temporaries inside
+    kernels included."""
+    from torch.profiler import ProfilerActivity, profile, record_function
+
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        for name, run in phases.items():
+            with record_function(f"phase/{name}"):
+                run()
+    events = recorded.profiler.kineto_results.events()
+    changes = sorted((e.start_ns(), i, e.nbytes()) for i, e in enumerate(events) if e.name() == "[memory]")
+    ends = {e.name().removeprefix("phase/"): e.start_ns() + e.duration_ns() for e in events if e.name().startswith("phase/")}
+    levels, level, place = {}, 0, 0
+    for name in phases:
+        peak = level
+        while place < len(changes) and changes[place][0] <= ends[name]:
+            level += changes[place][2]
+            peak = max(peak, level)
+            place += 1
+        levels[name] = Level(peak, level)
+    return levels
