@@ -13,6 +13,7 @@ import resource
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -34,6 +35,25 @@ def peak(device: torch.device) -> PeakMemory:
         return PeakMemory(torch.cuda.max_memory_allocated(device), "cuda_allocator")
     unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss: bytes on macOS, KiB on Linux
     return PeakMemory(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit, "rss")
+
+
+def resident_rise(run: Callable[[], object]) -> int:
+    """How far the resident set rises above its present size while run() runs, in bytes. Linux; ValueError elsewhere.
+
+    From the kernel's high-water mark, set back first: ru_maxrss would start with what the parent process had reached.
+    """
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+        before = _status_bytes("VmRSS")
+        run()
+        return max(0, _status_bytes("VmHWM") - before)
+    except OSError as error:
+        raise ValueError("the peak of the resident set cannot be set back on this system (Linux with /proc can)") from error
+
+
+def _status_bytes(field: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line for line in lines if line.startswith(f"{field}:")).split()[1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,12 @@ import torch
 from torch import nn
 
 from ..attention.kernels.select import get_kernel
-from ..metrics.likelihood import token_nll
-from ..models import build_decoder
+from ..metrics.token_nll import token_nll
+from ..models import build_decoder, kernels_used
 from ..models.flops import training_flops_per_token
 from ..spec import RUN_SPECS, GenomeRunSpec
 from .live_storages import LiveStorages, fake_copy
-from .memory import Level, allocation_levels, cuda_levels, peak
+from .memory import Level, allocation_levels, cuda_levels, resident_rise
 from .optim import make_optimizer
 
 METHODS = ("cuda_allocator", "allocations", "rss", "estimate")
@@ -58,7 +58,7 @@ class TrainingStep:
         self.whole()
 
     def forward(self) -> None:
-        with self._autocast():
+        with self.autocast():
             nll, is_scored = token_nll(self.net(self.tokens[:, :-1]), self.tokens[:, 1:], self.spec.model.num_scored)
             self.loss = nll.sum() / is_scored.sum().clamp_min(1)
 
@@ -73,7 +73,7 @@ class TrainingStep:
         self.optimizer.zero_grad(set_to_none=True)
 
     def inference(self) -> None:
-        with torch.no_grad(), self._autocast():
+        with torch.no_grad(), self.autocast():
             self.net(self.tokens[:, :-1])
 
     def whole(self) -> None:
@@ -85,7 +85,7 @@ class TrainingStep:
     def phases(self) -> dict[str, Callable[[], None]]:
         return {"forward": self.forward, "backward": self.backward, "optimizer": self.optimize, "inference": self.inference}
 
-    def _autocast(self) -> contextlib.AbstractContextManager:
+    def autocast(self) -> contextlib.AbstractContextManager:
         if self.spec.trainer.precision == "bf16-mixed":
             return torch.autocast(self.device.type, torch.bfloat16)
         return contextlib.nullcontext()
@@ -96,23 +96,42 @@ def measure_step(spec: GenomeRunSpec, length: int, batch: int, method: str) -> d
 
     peak: most bytes held at one time, what stands between steps included. state: what stands between steps (parameters, state of
     the optimizer, features of the positions, tokens). saved: what the forward pass leaves for the backward pass. forward, backward,
-    optimizer, inference: the most in that phase. The last five are above the state. kernel: what computed attention.
+    optimizer, inference: the most in that phase. From saved on, all are above the state.
     """
     if method not in METHODS:
         raise ValueError(f"method {method!r} is unknown: one of {', '.join(METHODS)}")
     device = torch.device("cuda" if method == "cuda_allocator" else "cpu")
     step = TrainingStep(spec, length, batch, device)
-    if method == "estimate":
-        return _bytes(_fake_levels(step))
-    if method == "rss":
-        before = peak(device).num_bytes
-        step.prepare()
-        return {"peak": peak(device).num_bytes - before}
     phases = {"prepare": step.prepare, **step.phases}
-    levels = allocation_levels(phases) if method == "allocations" else cuda_levels(phases, device)
-    seconds, timed = _seconds(step.whole, device)
-    flops = training_flops_per_token(step.net, length)
-    return _bytes(levels) | {"tokens_per_second": batch * length / seconds, "timed_steps": timed, "flops_per_token": flops}
+    if method == "rss":
+        found: dict[str, Any] = {"peak": resident_rise(step.prepare)}
+    elif method == "estimate":
+        found = _bytes(_fake_levels(step))
+    else:
+        found = _bytes(allocation_levels(phases) if method == "allocations" else cuda_levels(phases, device))
+        seconds, timed = _seconds(step.whole, device)
+        found |= {"tokens_per_second": batch * length / seconds, "timed_steps": timed}
+    return found | {"flops_per_token": training_flops_per_token(step.net, length)}
+
+
+def kernels_at(spec: GenomeRunSpec, length: int, batch: int, device: str) -> tuple[str, str]:
+    """What computes attention in training and without gradient at this length; ValueError if no kernel can.
+
+    On a CPU fake tensors are asked, which takes no memory; on a GPU one forward pass is made, activations not kept.
+    """
+    step = TrainingStep(spec, length, batch, torch.device(device))
+    net, mode = step.build(), contextlib.nullcontext()
+    if device == "cpu":
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        mode = FakeTensorMode()
+        net = fake_copy(net, mode)
+    net.set_grad_checkpointing(True)
+    with mode, step.autocast():
+        tokens = torch.zeros(batch, length, dtype=torch.int64, device=device)
+        train = kernels_used(net, tokens)
+        with torch.no_grad():
+            return train, kernels_used(net, tokens)
 
 
 def _fake_levels(step: TrainingStep) -> dict[str, Level]:
