@@ -12,11 +12,12 @@ def outcome_lines(record: RunRecord, card: TaskCard, path: Path) -> list[str]:
     lines: list[str] = []
     columns = list(dict.fromkeys(_column(m, card) for m in record.measurements))
     variants = list(dict.fromkeys(_variant(m, card) for m in record.measurements))
+    references = {_variant(m, card) for m in record.measurements if "reference" in m.conditions}
     cells = {(m.metric, _variant(m, card), _column(m, card)): m for m in record.measurements}
     header = [card.column_label or card.column_condition, *columns]
     rows = []
     for metric in card.metrics:
-        for variant in variants:
+        for variant in variants if metric.name == card.primary_metric else [v for v in variants if v not in references]:
             arrow = "↑" if metric.direction == "higher" else "↓"
             label = f"{metric.name}{' %' if metric.percent else ''} {arrow} {variant}".strip()
             rows.append([label, *(_cell(cells.get((metric.name, variant, c)), metric) for c in columns)])
@@ -32,7 +33,8 @@ def outcome_lines(record: RunRecord, card: TaskCard, path: Path) -> list[str]:
         rate = f"learning rate {training.learning_rate:g} ({training.learning_rate_source})"
         lines.append(f"{weights}; {rate}; epoch {training.selected_epoch}")
     lines += [f"note: {note}" for note in record.notes]
-    lines += [f"file: {path.parent / name}" for name in record.artifacts]
+    if record.artifacts:
+        lines.append(f"files in {path.parent}: {', '.join(record.artifacts)}")
     lines.append(f"record: {path}")
     return lines
 

@@ -192,7 +192,7 @@ class GenomeEvaluationSpec(Strict):
     """batch_tokens: tokens of one forward pass. both_strands: score the reverse complement as well.
     num_targets, num_blocks: genome_length scores the last num_targets bases of windows of every context, at num_blocks places.
     prompt, generate, num_prompts, num_samples: free running (genome_gc). gc_window: bases of one GC window.
-    lengths: genome_memory."""
+    lengths: genome_memory. markov_orders, markov_interpolated: the Markov models beside the score, the last one over 0 to that order."""
 
     kind: Literal["genome"]
     preset: str
@@ -206,6 +206,8 @@ class GenomeEvaluationSpec(Strict):
     num_prompts: int = Field(gt=0)
     num_samples: int = Field(ge=8)  # of each prompt: one alone says little of a distribution
     lengths: list[Annotated[int, Field(gt=0)]] = Field(min_length=1)
+    markov_orders: list[Annotated[int, Field(ge=0, le=12)]] = [2, 6, 10]
+    markov_interpolated: int = Field(default=12, ge=0, le=12)
 
 
 class TrainerSpec(Strict):
@@ -329,6 +331,8 @@ class GenomeRunSpec(RunSpec):
             raise ValueError("training.loss: next-base prediction is trained with cross_entropy")
         if self.model.vocab_size < 5 or self.model.num_scored != 4:
             raise ValueError("model: DNA needs vocab_size 5 (A C G T N) and num_scored 4")
+        if max(self.evaluation.markov_orders, default=0) > self.evaluation.markov_interpolated:
+            raise ValueError(f"evaluation.markov_orders go beyond markov_interpolated {self.evaluation.markov_interpolated}")
         if self.evaluation.num_targets > self.model.seq_len:
             raise ValueError(f"evaluation.num_targets {self.evaluation.num_targets} exceeds the training length {self.model.seq_len}")
         return self

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from goatbench.training.evaluate_lm import LikelihoodResult
 
 SOURCE = "arXiv 2601.15380 (GOAT), arXiv 2306.15794 (HyenaDNA), Debian packages vt-examples and augustus-doc (embedded sequence)"
-MARKOV_ORDERS = (2, 6, 10)
-INTERPOLATED = "markov-0..12"
 TRAINING = (
     "A causal decoder reads windows of A C G T (N-free, one strand unless reverse_complement is set) and predicts the next base; "
     "the epoch is chosen by NLL on the validation block. "
@@ -127,22 +125,27 @@ def device_of(spec: GenomeRunSpec) -> str:
     return "cuda" if spec.trainer.accelerator != "cpu" and torch.cuda.is_available() else "cpu"
 
 
-def markov_models(data: GenomeData, orders: tuple[int, ...] = MARKOV_ORDERS) -> dict[str, MarkovModel]:
+def markov_models(spec: GenomeRunSpec, data: GenomeData, only_interpolated: bool = False) -> dict[str, MarkovModel]:
     """Name -> Markov model counted on the training bases (one strand), smoothed by what is best on the validation bases."""
-    from goatbench.metrics.markov import LARGEST_ORDER, MarkovCounts, choose_pseudo, choose_weight
+    from goatbench.metrics.markov import MarkovCounts, choose_pseudo, choose_weight
     from goatbench.progress import Progress
 
+    orders, largest = [] if only_interpolated else spec.evaluation.markov_orders, spec.evaluation.markov_interpolated
     validation = data.stretches("validation")
+    models: dict[str, MarkovModel] = {}
     with Progress("counting n-grams", total=2 + len(orders), unit="model") as bar:
-        counts = MarkovCounts.fit(data.stretches("train"), LARGEST_ORDER)
+        counts = MarkovCounts.fit(data.stretches("train"), largest)
         bar.advance()
-        models: dict[str, MarkovModel] = {}
         for order in orders:
             models[f"markov-{order}"] = choose_pseudo(counts, order, validation)
             bar.advance()
-        models[INTERPOLATED] = choose_weight(counts, validation)
+        models[interpolated(spec)] = choose_weight(counts, validation)
         bar.advance()
     return models
+
+
+def interpolated(spec: GenomeRunSpec) -> str:
+    return f"markov-0..{spec.evaluation.markov_interpolated}"
 
 
 def codes_of(windows: EvaluationWindows) -> np.ndarray:

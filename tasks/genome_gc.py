@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from goatbench.records.record import Cost, Measurement, Metric, Outcome, TaskCard
 from goatbench.spec import GenomeRunSpec
 
-from .genome import INTERPOLATED, SOURCE, TRAINING, GenomeTask, codes_of, device_of, markov_models
+from .genome import SOURCE, TRAINING, GenomeTask, codes_of, device_of, interpolated, markov_models
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,14 +68,13 @@ class GenomeGc(GenomeTask):
     def measure(self, spec: GenomeRunSpec, net: Decoder, data: GenomeData, folder: Path | None) -> Outcome:
         import time
 
-        e, split = spec.evaluation, spec.task.split
+        e = spec.evaluation
         places = _places(spec, data)
         expected = expected_gc(net, _tokens(places.codes), e.generate, device_of(spec), max(1, e.batch_tokens // places.codes.shape[1]))
         start = time.process_time()
         drawn = free_running(net, places.codes[:, : e.prompt], e.generate, e.num_samples, spec.seed, device_of(spec))
         seconds = time.process_time() - start
-        markov = markov_models(data, ())[INTERPOLATED]
-        measurements = _all_measurements(data, places, expected, drawn, markov, spec.seed, split)
+        measurements = _all_measurements(spec, data, places, expected, drawn)
         rate = drawn.size / max(seconds, 1e-9)
         costs = [Cost(name="generated_bases_per_cpu_second", value=rate, unit="bases/s", method="process CPU time, rank 0")]
         artifacts = write_artifacts(folder, data, places, expected, drawn) if folder is not None else []
@@ -144,29 +143,29 @@ def free_running(net: Decoder, prompts: np.ndarray, num_bases: int, num_samples:
     return np.concatenate(drawn).astype(np.uint8).reshape(len(prompts), num_samples, num_bases)
 
 
-def _all_measurements(
-    data: GenomeData, places: Places, expected: np.ndarray, drawn: np.ndarray, markov, seed: int, split: str
-) -> list[Measurement]:
+def _all_measurements(spec: GenomeRunSpec, data: GenomeData, places: Places, expected: np.ndarray, drawn: np.ndarray) -> list[Measurement]:
     import numpy as np
 
     from goatbench.metrics.gc_content import gc_percent, gc_track
     from goatbench.metrics.markov import expected_gc as markov_expected
     from goatbench.metrics.markov import sample
 
+    name, split = interpolated(spec), spec.task.split
+    markov = markov_models(spec, data, only_interpolated=True)[name]
     real = gc_percent(places.real)
     prompts = places.codes[:, : places.prompt]
     window = places.real.shape[1]
     training = float(np.nanmean(np.concatenate([gc_track(stretch, window) for stretch in data.stretches("train")])))
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(spec.seed)
     num_samples = drawn.shape[1]
     by_markov = sample(markov, np.repeat(prompts, num_samples, axis=0), window, rng).reshape(drawn.shape)
     persistence, constant = gc_percent(prompts), np.full(len(real), training)
-    forced = {"": expected, INTERPOLATED: 100 * markov_expected(markov, places.codes)[:, -window:].mean(1)}
+    forced = {"": expected, name: 100 * markov_expected(markov, places.codes)[:, -window:].mean(1)}
     tracks = {"persistence": persistence, "constant": constant}
     measurements = []
     for reference, track in {**forced, **tracks}.items():
         measurements += _track_measurements("teacher_forced", reference, split, track, track, real, None, places)
-    for reference, codes in {"": drawn, INTERPOLATED: by_markov}.items():
+    for reference, codes in {"": drawn, name: by_markov}.items():
         each = gc_percent(codes)
         measurements += _track_measurements("free_running", reference, split, each.mean(1), each, real, codes, places)
     for reference, track in tracks.items():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from goatbench.records.record import Cost, Measurement, Metric, Outcome, TaskCard
 from goatbench.spec import GenomeRunSpec
 
-from .genome import INTERPOLATED, SOURCE, TRAINING, GenomeTask, codes_of, evaluate, markov_models
+from .genome import SOURCE, TRAINING, GenomeTask, codes_of, evaluate, interpolated, markov_models
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,15 +71,15 @@ class GenomeLength(GenomeTask):
                     method=result.peak_memory_method, conditions=where,
                 ),
             ]  # fmt: skip
-        measurements += _reference(data, codes_of(tilings[base]), num_targets, list(conditions.values()))
+        measurements += _reference(spec, data, codes_of(tilings[base]), num_targets, list(conditions.values()))
         return Outcome(measurements=measurements, costs=costs)
 
 
-def _reference(data: GenomeData, codes: np.ndarray, num_targets: int, conditions: list[dict]) -> list[Measurement]:
+def _reference(spec: GenomeRunSpec, data: GenomeData, codes: np.ndarray, num_targets: int, conditions: list[dict]) -> list[Measurement]:
     from goatbench.metrics.markov import window_nll
 
-    totals = window_nll(markov_models(data, ())[INTERPOLATED], codes)[:, -num_targets:].sum(1)
-    return [m for where in conditions for m in _measurements(totals, totals, num_targets, {**where, "reference": INTERPOLATED})]
+    totals = window_nll(markov_models(spec, data, only_interpolated=True)[interpolated(spec)], codes)[:, -num_targets:].sum(1)
+    return [m for where in conditions for m in _measurements(totals, totals, num_targets, {**where, "reference": interpolated(spec)})]
 
 
 def _measurements(totals: np.ndarray, at_base: np.ndarray, num_targets: int, conditions: dict) -> list[Measurement]:

@@ -128,28 +128,13 @@ def _measurements(result: dict[str, Any], method: str, where: dict[str, Any]) ->
         yield Measurement(metric=metric.name, value=value, unit=metric.unit, n=0 if value is None else n, reason=kind, conditions=where)
 
 
-def _plot(curves: list[Curve], attention: str, folder: Path) -> list[str]:
+def _plot(measured: list[Curve], attention: str, folder: Path) -> list[str]:
     """Writes peak memory by length, a line for each method, as PNG and SVG; the names of the files."""
-    import matplotlib
+    from goatbench.plots import curves, style
 
-    matplotlib.use("agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(5, 3.4), layout="constrained")
-    for curve, marker in zip(curves, "osv^", strict=False):
-        axes.plot(curve.x, curve.y, marker=marker, label=curve.conditions["method"])
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log", base=2)
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.set(xlabel="length of the sequence (bases)", ylabel="peak memory (MiB)", title=f"One training step, {attention}")
-    axes.grid(alpha=0.3)
-    axes.legend(title="method")
-    names = ["peak_memory.png", "peak_memory.svg"]
-    for name in names:
-        figure.savefig(folder / name, dpi=150, metadata={"Date": None} if name.endswith("svg") else None)
-    plt.close(figure)
-    return names
+    lines = [curves.Curve(str(curve.conditions["method"]), curve.x, curve.y) for curve in measured]
+    labels = curves.Labels(f"One training step, {attention}: peak memory", "length (bases)", "MiB")
+    return [path.name for path in style.save(curves.curves(lines, labels, log_y=True), folder / "peak_memory")]
 
 
 GENOME_MEMORY = GenomeMemory(

@@ -79,7 +79,7 @@ class GenomeNll(GenomeTask):
         else:
             parts += _masked_parts(forward)
         measurements = [m for part in parts for m in _measurements(part, {"split": split})]
-        for name, model in {"uniform": None, **markov_models(data)}.items():
+        for name, model in {"uniform": None, **markov_models(spec, data)}.items():
             for part in _reference_parts(model, data, windows, masked, split, spec.evaluation.both_strands):
                 measurements += _measurements(part, {"split": split, "reference": name})
         costs = [
@@ -139,7 +139,8 @@ def _reference_parts(
     for region, chosen in _regions(data, windows, split):
         totals, counts = nll[chosen].sum(1), np.full(int(chosen.sum()), nll.shape[1])
         both = None if other is None else float((totals.sum() + other[chosen].sum()) / (2 * counts.sum()))
-        yield Part(region, float(totals.sum()), int(counts.sum()), ratio_stderr(totals, counts), int(correct[chosen].sum()), 0.0, both)
+        stderr = None if model is None else ratio_stderr(totals, counts)
+        yield Part(region, float(totals.sum()), int(counts.sum()), stderr, int(correct[chosen].sum()), 0.0, both)
     codes = codes_of(masked)
     is_masked = (codes[:, 1:] & MASK) != 0
     if is_masked.any() and not is_masked.all():

@@ -6,6 +6,8 @@ B windows, K positions, V vocabulary. A target is scored if it lies in 0 .. num_
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -30,6 +32,14 @@ class TokenLikelihood(Metric):
         self.num_scored = num_scored
         self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("count", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> TokenLikelihood:
+        """Sums follow the model to its device, but never to bfloat16 (a training in bf16-true casts whatever it holds)."""
+
+        def keep_precision(t: Tensor) -> Tensor:
+            return t.to(fn(t).device)
+
+        return super()._apply(keep_precision, exclude_state)
 
     def update(self, logits: Tensor, targets: Tensor) -> None:
         nll, is_scored = token_nll(logits, targets, self.num_scored)
@@ -65,3 +75,77 @@ def paired_difference(
     """(first - second) in nats per target and its standard error, from the summed nll [n] of the same windows under two models."""
     difference = np.asarray(first, np.float64) - np.asarray(second, np.float64)
     return float(difference.sum() / counts.sum()), ratio_stderr(difference, np.asarray(counts, np.float64), groups)
+
+
+@dataclass(frozen=True, slots=True)
+class LikelihoodResult:
+    """Sums over the scored targets of n windows of one length, over all ranks; the properties divide them.
+
+    window_*: [n], ascending by id; position_*: [number of positions that are scored], the first of them with `first_context` tokens
+    before the target. masked_*: targets that the batch's mask marks (repeats), None without a mask.
+    """
+
+    context: int  # input tokens a window
+    first_context: int
+    window_ids: np.ndarray  # int64
+    window_nll: np.ndarray  # float64 nats
+    window_count: np.ndarray  # int64
+    window_correct: np.ndarray  # int64, targets with the highest logit of all V tokens
+    position_nll: np.ndarray  # float64 nats
+    position_count: np.ndarray  # int64
+    masked_nll_total: float | None
+    masked_count: int | None
+    unscored_mass_total: float  # softmax mass on tokens that are never targets
+    tokens_per_second: float  # input tokens
+    tokens_per_second_method: str
+    peak_memory_bytes: int  # of the rank that used most
+    peak_memory_method: str
+    batch_size: int  # windows a forward pass, on one rank; below the loader's if memory did not suffice
+
+    @property
+    def count(self) -> int:
+        return int(self.window_count.sum())
+
+    @property
+    def nll_nats(self) -> float:
+        return float(self.window_nll.sum()) / self.count
+
+    @property
+    def bits_per_token(self) -> float:
+        """Bits per base, or per byte: whatever a token is."""
+        return bits(self.nll_nats)
+
+    @property
+    def perplexity(self) -> float:
+        return math.exp(self.nll_nats)
+
+    @property
+    def accuracy(self) -> float:
+        return int(self.window_correct.sum()) / self.count
+
+    @property
+    def nll_stderr(self) -> float | None:
+        """Of nll_nats, windows taken as independent; None for a single window."""
+        return ratio_stderr(self.window_nll, self.window_count)
+
+    @property
+    def unscored_mass(self) -> float:
+        """Mean softmax mass on tokens that are never targets, 0 .. 1."""
+        return self.unscored_mass_total / self.count
+
+    @property
+    def masked_nll_nats(self) -> float | None:
+        """None without a mask or without a masked target."""
+        return self.masked_nll_total / self.masked_count if self.masked_count else None
+
+    @property
+    def unmasked_nll_nats(self) -> float | None:
+        if self.masked_count is None or self.masked_count == self.count:
+            return None
+        return (float(self.window_nll.sum()) - self.masked_nll_total) / (self.count - self.masked_count)
+
+    @property
+    def position_nll_nats(self) -> np.ndarray:
+        """Mean by position, NaN where no window has a scored target."""
+        with np.errstate(invalid="ignore"):
+            return self.position_nll / self.position_count

@@ -1,26 +1,24 @@
 """Order-k Markov models of DNA: the rows that a neural model must beat before its NLL says anything.
 
 Codes are uint8; `codes & 7` is 0..3 for A C G T and 4 for N. A base is predicted from the k bases before it. N breaks the history: no
-context that contains N is counted or used, N is never predicted. n positions or rows, L targets a window, P prompt bases.
-An order-k context is the integer whose base-4 digits are its k bases, the nearest one last.
+context that contains N is used, N is never predicted. n positions or rows, L targets a window, P prompt bases. Contexts are integers as in
+`markov_counts.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-LARGEST_ORDER = 12  # its table has 4^13 int32 = 268 MB
+from .markov_counts import Codes, MarkovCounts, histories, pieces
+
 PSEUDO_COUNTS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0, 16.0)
 WEIGHTS = (16.0, 32.0, 64.0, 128.0, 256.0)
-FIT_CHUNK = 2**24  # positions: bincount over 4^13 cells costs 0.5 GB whatever the number of positions
 SCORE_CHUNK = 2**18  # positions: the [n, 4] float64 temporaries stay near the cache
-
-Codes = NDArray[np.uint8]
 
 
 class MarkovModel(Protocol):
@@ -34,83 +32,6 @@ class MarkovModel(Protocol):
 
 
 Model = TypeVar("Model", bound=MarkovModel)
-
-
-def histories(codes: Codes, max_order: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """The context before each base and how much of it exists, along the last axis; both have the shape of `codes`.
-
-    depth: the number of clean bases directly before, at most max_order. Digits of a context beyond its depth are meaningless.
-    """
-    token = codes & 7
-    digit = (token & 3).astype(np.int32)
-    context = np.zeros(codes.shape, np.int32)
-    for back in range(1, max_order + 1):
-        context[..., back:] += digit[..., :-back] << (2 * (back - 1))
-    place = np.arange(codes.shape[-1], dtype=np.int32)
-    last_n = np.full(codes.shape, -1, np.int32)  # before the base
-    last_n[..., 1:] = np.maximum.accumulate(np.where(token > 3, place, np.int32(-1)), axis=-1)[..., :-1]
-    return context, np.minimum(place - 1 - last_n, np.int32(max_order))
-
-
-@dataclass(frozen=True)
-class MarkovCounts:
-    """tables[k] is int32 [4^k, 4]: how often each base followed each order-k context in training, for k = 0..max_order."""
-
-    tables: tuple[NDArray[np.int32], ...]
-
-    @property
-    def max_order(self) -> int:
-        return len(self.tables) - 1
-
-    @classmethod
-    def fit(cls, stretches: Sequence[Codes], max_order: int) -> MarkovCounts:
-        """Count every stretch (one-dimensional, unconnected to the others) on the strand given.
-
-        Only the longest order is counted base by base: a shorter order is its sum over the oldest base, plus the bases whose history
-        was exactly that short.
-        """
-        if not 0 <= max_order <= LARGEST_ORDER:
-            raise ValueError(f"max_order={max_order}: a Markov order is 0 to {LARGEST_ORDER} (the table has 4^(order+1) cells)")
-        longest = np.zeros(4 ** (max_order + 1), np.int32)
-        short = [np.zeros(4 ** (order + 1), np.int32) for order in range(max_order)]
-        for context, depth, base in _counted(stretches, max_order):
-            followed = context * 4 + base
-            longest += np.bincount(followed[depth == max_order], minlength=longest.size).astype(np.int32)
-            rest = np.flatnonzero(depth < max_order)
-            for order in np.unique(depth[rest]):
-                here = rest[depth[rest] == order]
-                np.add.at(short[order], followed[here] % 4 ** (int(order) + 1), 1)
-        tables = [longest]
-        for extra in reversed(short):
-            tables.append(tables[-1].reshape(4, -1).sum(axis=0, dtype=np.int32) + extra)
-        return cls(tuple(table.reshape(-1, 4) for table in reversed(tables)))
-
-
-def _counted(stretches: Sequence[Codes], max_order: int) -> Iterator[tuple[NDArray, NDArray, NDArray]]:
-    """(context, depth, base) of the bases that are not N, many short stretches joined into one large piece."""
-    pieces: list[tuple[NDArray, NDArray, NDArray]] = []
-    waiting = 0
-    for stretch in stretches:
-        for codes, skip in _pieces(stretch, max_order, FIT_CHUNK):
-            context, depth = histories(codes, max_order)
-            keep = (codes & 7) < 4
-            keep[:skip] = False
-            pieces.append((context[keep], depth[keep], (codes[keep] & 7).astype(np.int32)))
-            waiting += len(codes)
-            if waiting >= FIT_CHUNK:
-                yield tuple(np.concatenate(part) for part in zip(*pieces, strict=True))
-                pieces, waiting = [], 0
-    if pieces:
-        yield tuple(np.concatenate(part) for part in zip(*pieces, strict=True))
-
-
-def _pieces(stretch: Codes, overlap: int, size: int) -> Iterator[tuple[Codes, int]]:
-    """Cut a stretch into pieces of `size`; each starts with `skip` bases of the one before, so that no history is lost."""
-    if stretch.ndim != 1:
-        raise ValueError(f"a stretch has one dimension, this array has shape {stretch.shape}")
-    for start in range(0, len(stretch), size):
-        skip = min(overlap, start)
-        yield stretch[start - skip : start + size], skip
 
 
 @dataclass(frozen=True)
@@ -167,7 +88,7 @@ class Interpolated:
 
 def nll(model: MarkovModel, stretch: Codes) -> NDArray[np.float64]:
     """[n] nats per base of a stretch [n], the first base from order 0; NaN at N."""
-    parts = [_nll(model, codes)[skip:] for codes, skip in _pieces(stretch, model.max_order, SCORE_CHUNK)]
+    parts = [_nll(model, codes)[skip:] for codes, skip in pieces(stretch, model.max_order, SCORE_CHUNK)]
     return np.concatenate(parts) if parts else np.zeros(0)
 
 

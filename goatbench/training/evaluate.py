@@ -12,16 +12,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torchmetrics.utilities.distributed import gather_all_tensors
 
 from ..metrics.classification import ClassificationMetrics, binomial_stderr
-from . import memory
+from . import memory, ranks
+from .ranks import EvaluationError as EvaluationError
 
 Loader = Iterable[tuple[Tensor, Tensor, Tensor]]  # images [B, C, H, W], labels [B] int64, sample ids [B] int64
-
-
-class EvaluationError(Exception):
-    """The evaluation cannot be trusted: images missing or counted twice, or logits that are not finite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +59,7 @@ def evaluate(
     Out of CUDA memory, the rank halves its batch and starts its shard again from the first sample.
     """
     device = torch.device(device)
-    shard = _Shard(net, device, num_classes, autocast_dtype, progress_label, math.ceil(num_examples / _world_size()))
+    shard = _Shard(net, device, num_classes, autocast_dtype, progress_label, math.ceil(num_examples / ranks.world_size()))
     error: Exception | None = None
     was_training = net.training
     net.to(device).eval()
@@ -74,11 +70,9 @@ def evaluate(
         error = failure
     finally:
         net.train(was_training)
-    failed = _gather(torch.tensor([error is not None], device=device, dtype=torch.int64))
+    error = ranks.first_error(error, device)
     if error is not None:
         raise error
-    if failed.any():
-        raise EvaluationError(f"the evaluation failed on rank {int(failed.nonzero()[0])}: see its message")
     return _summary(shard, num_examples)
 
 
@@ -115,7 +109,7 @@ class _Shard:
                     try:
                         self._batch(images[rows], labels[rows], ids[rows])
                     except RuntimeError as error:
-                        if not _is_out_of_memory(error) or step == 1:
+                        if not memory.is_out_of_memory(error) or step == 1:
                             raise
                         self.batch_limit = step // 2
                         return False
@@ -130,7 +124,7 @@ class _Shard:
         self.resolution = (0, 0)
 
     def _bar(self) -> AbstractContextManager:
-        if self.progress_label is None or _rank() > 0:
+        if self.progress_label is None or ranks.rank() > 0:
             return nullcontext()
         from ..progress import Progress
 
@@ -176,7 +170,7 @@ class _Shard:
 
 def _summary(shard: _Shard, num_examples: int) -> Evaluation:
     outcomes = torch.cat(shard.outcomes) if shard.outcomes else torch.zeros(0, 2, dtype=torch.int64)
-    outcomes = _gather(outcomes.to(shard.device)).cpu()
+    outcomes = ranks.gather(outcomes.to(shard.device)).cpu()
     ids, correct = outcomes[:, 0], outcomes[:, 1]
     num_distinct = ids.unique().numel()
     if num_distinct != len(ids) or len(ids) != num_examples:
@@ -188,8 +182,8 @@ def _summary(shard: _Shard, num_examples: int) -> Evaluation:
     images, seconds = shard.throughput()
     peak = memory.peak(shard.device)
     batch_size = max((count for count, _ in shard.timings), default=num_examples)
-    sizes = _gather(torch.tensor([[images, peak.num_bytes, batch_size, *shard.resolution]], device=shard.device)).cpu()
-    slowest = float(_gather(torch.tensor([seconds], dtype=torch.float64, device=shard.device)).max())
+    sizes = ranks.gather(torch.tensor([[images, peak.num_bytes, batch_size, *shard.resolution]], device=shard.device)).cpu()
+    slowest = float(ranks.gather(torch.tensor([seconds], dtype=torch.float64, device=shard.device)).max())
     height, width = sizes[:, 3:].max(dim=0).values.tolist()
     return Evaluation(
         n=num_examples,
@@ -208,25 +202,3 @@ def _summary(shard: _Shard, num_examples: int) -> Evaluation:
         resolution=(height, width),
         correct=np.packbits(correct[ids.argsort()].numpy().astype(bool)).tobytes(),
     )
-
-
-def _is_out_of_memory(error: RuntimeError) -> bool:
-    """cuBLAS and cuDNN report a failed workspace allocation as a plain RuntimeError."""
-    return isinstance(error, torch.OutOfMemoryError) or "ALLOC_FAILED" in str(error)
-
-
-def _is_distributed() -> bool:
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
-
-
-def _world_size() -> int:
-    return torch.distributed.get_world_size() if _is_distributed() else 1
-
-
-def _rank() -> int:
-    return torch.distributed.get_rank() if _is_distributed() else 0
-
-
-def _gather(tensor: Tensor) -> Tensor:
-    """The ranks' tensors, of any lengths, one after the other."""
-    return torch.cat(gather_all_tensors(tensor)) if _is_distributed() else tensor

@@ -37,6 +37,11 @@ def peak(device: torch.device) -> PeakMemory:
     return PeakMemory(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit, "rss")
 
 
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """cuBLAS and cuDNN report a failed workspace allocation as a plain RuntimeError."""
+    return isinstance(error, torch.OutOfMemoryError) or "ALLOC_FAILED" in str(error)
+
+
 def resident_rise(run: Callable[[], object]) -> int:
     """How far the resident set rises above its present size while run() runs, in bytes. Linux; ValueError elsewhere.
 

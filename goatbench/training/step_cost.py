@@ -28,7 +28,7 @@ from ..models import build_decoder, kernels_used
 from ..models.flops import training_flops_per_token
 from ..spec import RUN_SPECS, GenomeRunSpec
 from .live_storages import LiveStorages, fake_copy
-from .memory import Level, allocation_levels, cuda_levels, resident_rise
+from .memory import Level, allocation_levels, cuda_levels, is_out_of_memory, resident_rise
 from .optim import make_optimizer
 
 METHODS = ("cuda_allocator", "allocations", "rss", "estimate")
@@ -188,12 +188,12 @@ def main(arguments: list[str]) -> None:
     torch.set_num_threads(spec.trainer.num_threads)
     try:
         result = measure_step(spec, int(arguments[0]), int(arguments[1]), arguments[2])
-    except torch.cuda.OutOfMemoryError:
-        result = {"refused": "out of memory"}
-    except (ValueError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "can't allocate memory" not in str(error):
+    except ValueError as error:  # a mechanism or a kernel that objects
+        result = {"refused": str(error)}
+    except RuntimeError as error:
+        if not is_out_of_memory(error) and "can't allocate memory" not in str(error):
             raise
-        result = {"refused": "out of memory" if isinstance(error, RuntimeError) else str(error)}
+        result = {"refused": "out of memory"}
     print(json.dumps(result))
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from goatbench.metrics import composition, gc_content, markov
+from goatbench.metrics.markov_counts import MarkovCounts
 
 FASTA = os.environ.get("GOATBENCH_CHR20", "")
 MB = 1_000_000
@@ -44,7 +45,7 @@ def chr20() -> np.ndarray:
 def test_markov_rows(chr20):
     train, validation, test = [chr20[: 45 * MB], chr20[56 * MB :]], [chr20[45 * MB : 50 * MB]], chr20[50 * MB : 56 * MB]
     start = time.process_time()
-    counts = markov.MarkovCounts.fit(train, 12)
+    counts = MarkovCounts.fit(train, 12)
     print(f"\ncounted orders 0..12 in {time.process_time() - start:.1f} CPU-s")
     for name, expected in TEST_BITS.items():
         start = time.process_time()

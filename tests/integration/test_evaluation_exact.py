@@ -15,11 +15,13 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from goatbench.data.order import ShardSampler, TrainSampler
+from goatbench.models.decoder import Decoder
 from goatbench.models.vit import GoatViT
 from goatbench.spec import AugmentationSpec, TrainerSpec, TrainingSpec
 from goatbench.training.checkpoint import load_checkpoint
 from goatbench.training.classifier import Classifier
 from goatbench.training.evaluate import EvaluationError, evaluate
+from goatbench.training.evaluate_lm import evaluate_lm
 from goatbench.training.fit import fit
 
 LIMIT_SECONDS = 900  # a hang fails, a loaded machine does not
@@ -86,6 +88,19 @@ def measure(rank: int, world_size: int, num_workers: int = 0, size: int = 21) ->
     return {name: value for name, value in result.items() if not name.startswith(("images_per_second", "peak"))}
 
 
+def measure_lm(shard: slice, poisoned: bool = False) -> dict:
+    """The windows of `shard`, of 11 with 12 bases each: batches of 3, some N, a mask."""
+    torch.manual_seed(0)
+    net = Decoder("rope", vocab_size=5, num_scored=4, seq_len=12, embed_dim=16, depth=1, num_heads=1)
+    tokens, ids, mask = torch.randint(5, (11, 13)), torch.arange(11), torch.rand(11, 12) < 0.4
+    if poisoned:
+        net.head.bias.data.fill_(torch.nan)
+    batches = list(zip(*(part[shard].split(3) for part in (tokens, ids, mask)), strict=True))
+    result = asdict(evaluate_lm(net, batches, num_scored=4, num_windows=11, device="cpu", last=9))
+    skip = ("tokens_per_second", "peak", "batch")
+    return {name: torch.as_tensor(value).double().tolist() for name, value in result.items() if not name.startswith(skip)}
+
+
 def one_of_two(rank: int, folder: Path) -> None:
     """What each of the two processes does: train, then evaluate three times."""
     torch.set_num_threads(1)
@@ -100,6 +115,13 @@ def one_of_two(rank: int, folder: Path) -> None:
         evaluate(Poisoned(), Sharded(rank, 2).val_dataloader(), num_examples=21, num_classes=10, device="cpu")
     except EvaluationError as error:
         found["poisoned"] = str(error)
+    first, second = slice(0, 7), slice(7, None)
+    found["windows"] = measure_lm(first if rank == 0 else second)
+    found["idle"] = measure_lm(slice(None) if rank == 0 else slice(0, 0))
+    try:
+        measure_lm(first if rank == 0 else second, poisoned=rank == 1)
+    except EvaluationError as error:
+        found["poisoned_lm"] = str(error)
     torch.save(found, folder / f"found{rank}")
     torch.distributed.destroy_process_group()
 
@@ -163,6 +185,21 @@ def test_a_rank_without_images(two_ranks):
 def test_a_failure_on_one_rank_reaches_the_other(two_ranks):
     assert two_ranks[0]["poisoned"] == "logits are not finite at 8x8 px: first for sample 6, 1 in its batch"
     assert two_ranks[1]["poisoned"] == "the evaluation failed on rank 0: see its message"
+
+
+@pytest.mark.parametrize("case", ["windows", "idle"])
+def test_two_processes_equal_one_in_likelihood(two_ranks, case):
+    """Uneven shards of 7 and 4 windows, and a rank that has none."""
+    alone = measure_lm(slice(None))
+    assert sum(alone["window_count"]) > 50 and alone["masked_count"] > 10
+    for found in two_ranks:
+        for name, value in alone.items():
+            assert found[case][name] == pytest.approx(value, rel=1e-6), name
+
+
+def test_a_failed_likelihood_on_one_rank_reaches_the_other(two_ranks):
+    assert two_ranks[0]["poisoned_lm"] == "the evaluation failed on rank 1: see its message"
+    assert two_ranks[1]["poisoned_lm"] == "the likelihood is not finite at context 12: first in window 7"
 
 
 def test_training_under_ddp(two_ranks, folder):

@@ -126,8 +126,10 @@ class GenomeData(lightning.LightningDataModule):
     # Evaluation
 
     def windows(self, split: str) -> EvaluationWindows:
-        """The tiling of a split at the training length, evenly thinned to data.num_<split> windows."""
-        wanted = {"validation": self.data.num_validation, "test": self.data.num_test}.get(split)
+        """The tiling of a split at the training length, evenly thinned to data.num_<split> windows; other splits to at most num_test."""
+        wanted = self.data.num_validation if split == "validation" else self.data.num_test
+        if split not in ("validation", "test") and wanted is not None:
+            wanted = min(wanted, len(EvaluationWindows(self.genome, self.intervals(split), self.model.seq_len)))
         return EvaluationWindows(self.genome, self.intervals(split), self.model.seq_len, wanted)
 
     def eval_loader(self, windows: EvaluationWindows) -> DataLoader:

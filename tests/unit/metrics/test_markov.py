@@ -6,8 +6,9 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from goatbench.metrics import markov
-from goatbench.metrics.markov import FixedOrder, Interpolated, MarkovCounts
+from goatbench.metrics import markov, markov_counts
+from goatbench.metrics.markov import FixedOrder, Interpolated
+from goatbench.metrics.markov_counts import MarkovCounts
 
 
 def dna(text: str) -> np.ndarray:
@@ -68,7 +69,7 @@ def test_counts_equal_counting_by_hand(counts, order):
 
 
 def test_counting_in_pieces_loses_nothing(counts, monkeypatch):
-    monkeypatch.setattr(markov, "FIT_CHUNK", 16)
+    monkeypatch.setattr(markov_counts, "FIT_CHUNK", 16)
     pieces = MarkovCounts.fit([dna(text) for text in TEXTS], 4)
     for whole, cut in zip(counts.tables, pieces.tables, strict=True):
         np.testing.assert_array_equal(whole, cut)
