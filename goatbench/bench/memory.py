@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from ..attention.positions import Positions
+from ..training.memory import allocation_levels
 from .variants import EMBED_DIM, build, training_step
 
 SAVED_METHOD = "saved_tensors_hooks, storages counted once, without parameters, input and features of the positions"
@@ -69,16 +70,7 @@ def _tensors(value: object) -> list[Tensor]:
 
 def peak_bytes(step: Callable[[], None]) -> int:
     """Most bytes allocated at one time while step() runs, above the level at its start."""
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
-        step()
-    events = [e for e in recorded.profiler.kineto_results.events() if e.name() == "[memory]"]
-    level = highest = 0
-    for event in sorted(events, key=lambda e: e.start_ns()):
-        level += event.nbytes()
-        highest = max(highest, level)
-    return highest
+    return allocation_levels({"step": step})["step"].peak
 
 
 def measure(name: str, batch: int, tokens: int) -> dict[str, int]:

@@ -1,14 +1,19 @@
-"""Peak memory of a part of a run, measured, with the name of the method: the two methods are never comparable.
+"""Peak memory of a part of a run, measured, with the name of the method: two methods are never comparable.
 
 `cuda_allocator`: most bytes that torch's CUDA allocator had handed out (this process, one device) since `start`.
 `rss`:            peak resident set of the whole process since it began, interpreter and libraries included (CPU runs).
+`allocations`:    torch's record of every allocation and release on the CPU: exact, the same on every run, slow.
+
+The first and the last can tell the phases of a step apart (`cuda_levels`, `allocation_levels`).
 """
 
 from __future__ import annotations
 
 import resource
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -35,3 +40,68 @@ def peak(device: torch.device) -> PeakMemory:
 def is_out_of_memory(error: RuntimeError) -> bool:
     """cuBLAS and cuDNN report a failed workspace allocation as a plain RuntimeError."""
     return isinstance(error, torch.OutOfMemoryError) or "ALLOC_FAILED" in str(error)
+
+
+def resident_rise(run: Callable[[], object]) -> int:
+    """How far the resident set rises above its present size while run() runs, in bytes. Linux; ValueError elsewhere.
+
+    From the kernel's high-water mark, set back first: ru_maxrss would start with what the parent process had reached.
+    """
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+        before = _status_bytes("VmRSS")
+        run()
+        return max(0, _status_bytes("VmHWM") - before)
+    except OSError as error:
+        raise ValueError("the peak of the resident set cannot be set back on this system (Linux with /proc can)") from error
+
+
+def _status_bytes(field: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line for line in lines if line.startswith(f"{field}:")).split()[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Bytes held in one phase: the most at one time, and at its end."""
+
+    peak: int
+    end: int
+
+
+Phases = Mapping[str, Callable[[], object]]  # run one after the other
+
+
+def cuda_levels(phases: Phases, device: torch.device) -> dict[str, Level]:
+    """Levels of each phase as the CUDA allocator counts them; what stood before the first phase is included."""
+    levels = {}
+    for name, run in phases.items():
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        run()
+        torch.cuda.synchronize(device)
+        levels[name] = Level(torch.cuda.max_memory_allocated(device), torch.cuda.memory_allocated(device))
+    return levels
+
+
+def allocation_levels(phases: Phases) -> dict[str, Level]:
+    """Levels of each phase above what stood before the first, from the profiler's record of CPU allocations, temporaries inside
+    kernels included."""
+    from torch.profiler import ProfilerActivity, profile, record_function
+
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        for name, run in phases.items():
+            with record_function(f"phase/{name}"):
+                run()
+    events = recorded.profiler.kineto_results.events()
+    changes = sorted((e.start_ns(), i, e.nbytes()) for i, e in enumerate(events) if e.name() == "[memory]")
+    ends = {e.name().removeprefix("phase/"): e.start_ns() + e.duration_ns() for e in events if e.name().startswith("phase/")}
+    levels, level, place = {}, 0, 0
+    for name in phases:
+        peak = level
+        while place < len(changes) and changes[place][0] <= ends[name]:
+            level += changes[place][2]
+            peak = max(peak, level)
+            place += 1
+        levels[name] = Level(peak, level)
+    return levels

@@ -1,0 +1,24 @@
+"""Floating point operations of a decoder, by formula: counters miss the fused attention of a CPU and every custom kernel."""
+
+from __future__ import annotations
+
+from .decoder import Decoder
+
+
+def training_flops_per_token(net: Decoder, length: int) -> int:
+    """FLOPs of one training step on sequences of `length` tokens, per token: 3 times the forward pass (PaLM, arXiv 2204.02311,
+    appendix B: model FLOPs, a recomputed activation or logit is not counted again).
+
+    Forward: 2 for each weight of a matrix product, and in each layer 2 * length * (W + V) a head for Q K^T and P V, where W is the
+    width of q and k with the lanes of the prior, V that of v. All pairs are counted: the causal half is not taken off, as in PaLM
+    and torch's counter. Elementwise work (norms, GELU, rotation, building the lanes) is left out.
+    """
+    weights = net.head.weight.numel()
+    pairs = 0
+    for block in net.blocks:
+        attention, layout = block.attn, block.attn.head_layout
+        linear = (attention.q_proj, attention.k_proj, attention.v_proj, attention.proj, block.mlp.fc1, block.mlp.fc2)
+        weights += sum(layer.weight.numel() for layer in linear)
+        width = layout.content_dim + attention.scheme.num_lanes
+        pairs += layout.num_q * length * (width + layout.value_dim)
+    return 3 * 2 * (weights + pairs)
