@@ -34,11 +34,14 @@ class Finding:
 
 def diagnose(runs_dir: str = "runs") -> list[Finding]:
     """All findings, in the order of the checks. A check that fails by an error of its own is 'broken' and names it."""
+    from .data.genome.cache import cache_root
+
     findings = [check() for check in (check_python, check_lightning, check_pair)]
     if all(finding.level != "broken" for finding in findings):  # importing a malicious or broken package would be the worst thing to do
         findings += [_tried(*check) for check in BACKENDS]
-    findings.append(check_data())
+    findings += [check_data(), check_genome()]
     findings += [check_writable("runs_dir", Path(runs_dir)), check_writable("temporary files", Path(tempfile.gettempdir()))]
+    findings.append(check_writable("cache", cache_root()))
     findings += check_plugins()
     findings.append(check_threads())
     return findings
@@ -164,6 +167,24 @@ def check_data() -> Finding:
         return Finding("broken", "embedded data", str(error))
     found = ", ".join(f"{count} {name}" for name, count in counts.items())
     return Finding("ok", "embedded data", f"{found}, sha256 {source.fingerprint[:16]}")
+
+
+def check_genome() -> Finding:
+    """The embedded DNA: its packed file compared with the manifest, without unpacking it."""
+    import hashlib
+    from importlib.resources import files
+
+    from .data.genome.embedded_genome import manifest
+
+    try:
+        content = manifest()
+        packed = files("goatbench.data.genome.embedded").joinpath(content["file"]).read_bytes()
+    except (UsageError, OSError, ValueError) as error:
+        return Finding("broken", "embedded DNA", str(error))
+    if hashlib.sha256(packed).hexdigest() != content["sha256"]:
+        return Finding("broken", "embedded DNA", f"{content['file']} is not the file that its manifest names; reinstall goatbench")
+    bases = sum(row["end"] - row["start"] for row in content["contigs"])
+    return Finding("ok", "embedded DNA", f"{bases:,} bases in {len(content['contigs'])} pieces, sha256 {content['sha256'][:16]}")
 
 
 def check_writable(topic: str, folder: Path) -> Finding:

@@ -52,6 +52,11 @@ def test_embedded_data_counts():
     assert finding.level == "ok" and "12000 train, 2000 validation, 4000 test" in finding.text
 
 
+def test_embedded_dna_is_whole():
+    finding = doctor.check_genome()
+    assert finding.level == "ok" and "8,710,155 bases in 8 pieces" in finding.text
+
+
 def test_write_access(tmp_path):
     assert doctor.check_writable("runs_dir", tmp_path).level == "ok"
     assert doctor.check_writable("runs_dir", tmp_path / "new" / "deep").level == "ok"
