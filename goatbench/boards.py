@@ -57,6 +57,10 @@ def task_name(text: str) -> str:
 
 
 def _console():
-    from rich.console import Console
+    from rich.console import Console as RichConsole
+
+    class Console(RichConsole):
+        def on_broken_pipe(self) -> None:  # `goatbench leaderboard ... | head` is no failure
+            raise BrokenPipeError
 
     return Console() if sys.stdout.isatty() else Console(width=160, color_system=None)

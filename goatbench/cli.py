@@ -67,6 +67,8 @@ def run(
     Example: goatbench run task=vit_res512 attention=goat scale=smoke seed=0
 
     Sweep: goatbench run -m -j 2 task=vit_res512 attention=goat,nope scale=smoke seed=0,1
+
+    What is not given is task=vit_res512 attention=goat scale=embedded seed=0.
     """
     overrides = overrides or []
     if jobs > 1 and not multirun:
@@ -86,6 +88,8 @@ def run(
         print(yaml.safe_dump(composed.spec.model_dump(mode="json"), sort_keys=False, default_flow_style=None), end="")
         return
     _terminate_like_ctrl_c()
+    spec = composed.spec
+    _tell(f"{spec.task.name} with {spec.attention.name}, scale {spec.scale}, seed {spec.seed}: loading PyTorch and the data ...")
     from .execute import execute
 
     record = execute(composed, run_id, sweep_id)
@@ -175,6 +179,7 @@ def doctor(runs_dir: RunsDir = "runs") -> None:
     """
     from .doctor import diagnose, report
 
+    _tell("trying out every backend: about 15 seconds ...")
     findings = diagnose(runs_dir)
     print(report(findings))
     if any(finding.level == "broken" for finding in findings):
@@ -233,6 +238,12 @@ def _usage_error(error: Exception) -> int:
         print(message)
         return 0
     return _complain(f"{message} ({path} --help shows an example)", 2)
+
+
+def _tell(message: str) -> None:
+    """A word to a waiting person; nothing in a log."""
+    if sys.stderr.isatty():
+        print(message, file=sys.stderr, flush=True)
 
 
 def _complain(message: str, code: int) -> int:
