@@ -73,7 +73,7 @@ class GenomeData(lightning.LightningDataModule):
             return self.data.num_train
         return max(1, sum(len(stretch) for stretch in self.stretches("train")) // self.model.seq_len)
 
-    @property
+    @cached_property
     def info(self) -> DataInfo:
         counts = {"train windows": self.num_train, "validation windows": len(self._validation), "train bases": self.num_bases("train")}
         return DataInfo(name=self.data.name, fingerprint=self.fingerprint, counts=counts, source=self.sequence.origin)
@@ -174,5 +174,8 @@ def codes_of(windows: EvaluationWindows) -> np.ndarray:
 
 
 def regions_of(windows: EvaluationWindows, intervals: Sequence[Interval]) -> np.ndarray:
-    """str [n]: the region that each window lies in."""
-    return np.array([next(i.region for i in intervals if i.contig == c and i.start <= start < i.end) for c, start in windows.loci])
+    """str [n]: the region that each window lies in (of overlapping intervals the later one)."""
+    ordered = sorted(intervals, key=lambda interval: interval.start)
+    starts = {contig: np.array([i.start for i in ordered if i.contig == contig]) for contig in {i.contig for i in ordered}}
+    names = {contig: [i.region for i in ordered if i.contig == contig] for contig in starts}
+    return np.array([names[contig][np.searchsorted(starts[contig], start, "right") - 1] for contig, start in windows.loci])
