@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from attention_cases import LINES, OPTIONS
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from goatbench.models import Decoder
 from goatbench.training import evaluate_lm as module
@@ -17,8 +19,7 @@ N, L = 11, 24
 
 def make_net(name: str = "goat") -> Decoder:
     torch.manual_seed(0)
-    options = {"num_frequencies": 2, "min_period": 3.0} if name == "goat" else None
-    net = Decoder(name, options, vocab_size=5, num_scored=4, seq_len=L, embed_dim=32, depth=2, num_heads=1)
+    net = Decoder(name, OPTIONS.get(name), vocab_size=5, num_scored=4, seq_len=L, embed_dim=32, depth=2, num_heads=1)
     with torch.no_grad():
         net.head.weight.mul_(20)
         net.head.bias[4] = -1  # N has real mass
@@ -93,6 +94,33 @@ def test_only_the_last_positions_reach_the_head():
     net.head.register_forward_hook(lambda _, args, __: shapes.append(tuple(args[0].shape)))
     run(net, batches(N), last=5)
     assert shapes == [(N, 5, 32)]
+
+
+class Largest(TorchDispatchMode):
+    """The most elements that any tensor had."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numel = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        for t in torch.utils._pytree.tree_leaves(out):
+            if isinstance(t, torch.Tensor):
+                self.numel = max(self.numel, t.untyped_storage().size() // t.element_size())
+        return out
+
+
+@pytest.mark.parametrize("name", [name for name in LINES if name != "learned_absolute"])
+def test_memory_is_linear_in_the_length(name):
+    """Nothing as large as length x length exists, whatever the mechanism: 512 and 1,024 bases, width 32."""
+    net, seen = make_net(name), []
+    for length in (512, 1024):
+        tokens = torch.randint(4, (1, length + 1), generator=torch.Generator().manual_seed(0))
+        with Largest() as largest:
+            run(net, [(tokens, torch.arange(1))], 1)
+        seen.append(largest.numel)
+    assert seen == [4 * 32 * 512, 4 * 32 * 1024]  # the hidden units of the MLP are the largest
 
 
 def test_order_of_arrival_does_not_matter_and_without_a_mask_there_is_no_masked_number():
