@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 from ..attention.kernels.select import get_kernel
 from ..metrics.token_nll import token_nll
@@ -117,31 +118,29 @@ def measure_step(spec: GenomeRunSpec, length: int, batch: int, method: str) -> d
 def kernels_at(spec: GenomeRunSpec, length: int, batch: int, device: str) -> tuple[str, str]:
     """What computes attention in training and without gradient at this length; ValueError if no kernel can.
 
-    On a CPU fake tensors are asked, which takes no memory; on a GPU one forward pass is made, activations not kept.
+    Makes one forward pass of each kind, activations not kept. Fake tensors would not do: asked about them, torch names another
+    kernel ('math') than it then runs.
     """
     step = TrainingStep(spec, length, batch, torch.device(device))
-    net, mode = step.build(), contextlib.nullcontext()
-    if device == "cpu":
-        from torch._subclasses.fake_tensor import FakeTensorMode
-
-        mode = FakeTensorMode()
-        net = fake_copy(net, mode)
+    net = step.build()
     net.set_grad_checkpointing(True)
-    with mode, step.autocast():
-        tokens = torch.zeros(batch, length, dtype=torch.int64, device=device)
+    tokens = torch.zeros(batch, length, dtype=torch.int64, device=step.device)
+    with step.autocast():
         train = kernels_used(net, tokens)
         with torch.no_grad():
             return train, kernels_used(net, tokens)
 
 
 def _fake_levels(step: TrainingStep) -> dict[str, Level]:
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
+    """ValueError for a mechanism whose course depends on the values of tensors."""
     mode = FakeTensorMode()
     net = fake_copy(step.build(), mode)
-    with mode, LiveStorages() as live:
-        live.add([*net.parameters(), *net.buffers()])
-        return live.levels({"prepare": lambda: step.prepare(net), **step.phases})
+    try:
+        with mode, LiveStorages() as live:
+            live.add([*net.parameters(), *net.buffers()])
+            return live.levels({"prepare": lambda: step.prepare(net), **step.phases})
+    except DataDependentOutputException as error:
+        raise ValueError("the mechanism reads values of tensors, which fake tensors do not have") from error
 
 
 def _bytes(levels: dict[str, Level]) -> dict[str, Any]:
