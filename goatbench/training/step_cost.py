@@ -167,7 +167,12 @@ def _seconds(step: Callable[[], None], device: torch.device) -> tuple[float, int
 
 
 def measure_in_fresh_process(spec: GenomeRunSpec, length: int, batch: int, method: str) -> dict[str, Any]:
-    """What `measure_step` returns, or {'refused': reason} where memory does not suffice or the mechanism objects."""
+    """What `measure_step` returns, or {'refused': reason} where memory does not suffice or the mechanism objects.
+
+    An estimate uses no memory that another process could have touched: it is made here.
+    """
+    if method == "estimate":
+        return _or_refused(spec, length, batch, method)
     command = [sys.executable, "-P", "-m", "goatbench.training.step_cost", str(length), str(batch), method]
     done = subprocess.run(command, input=spec.model_dump_json(), capture_output=True, text=True)
     if done.returncode == -signal.SIGKILL:
@@ -185,15 +190,18 @@ def main(arguments: list[str]) -> None:
     values = json.load(sys.stdin)
     spec = RUN_SPECS[values["domain"]].model_validate_json(json.dumps(values))
     torch.set_num_threads(spec.trainer.num_threads)
+    print(json.dumps(_or_refused(spec, int(arguments[0]), int(arguments[1]), arguments[2])))
+
+
+def _or_refused(spec: GenomeRunSpec, length: int, batch: int, method: str) -> dict[str, Any]:
     try:
-        result = measure_step(spec, int(arguments[0]), int(arguments[1]), arguments[2])
+        return measure_step(spec, length, batch, method)
     except ValueError as error:  # a mechanism or a kernel that objects
-        result = {"refused": str(error)}
+        return {"refused": str(error)}
     except RuntimeError as error:
         if not is_out_of_memory(error) and "can't allocate memory" not in str(error):
             raise
-        result = {"refused": "out of memory"}
-    print(json.dumps(result))
+        return {"refused": "out of memory"}
 
 
 if __name__ == "__main__":
