@@ -53,11 +53,11 @@ class GenomeSource:
     def _known_lengths(self) -> dict[str, int] | None:
         """From the index in the cache, if it is whole and of this very file."""
         previous = cache.read_json(self._home / "current.json")
-        if previous and previous["stamp"] != self._stamp:
+        if previous and previous.get("stamp") != self._stamp:
             self._say(f"{self.path} has changed since it was last read: it is read anew")
         mark = cache.read_json(self._folder / "index.json")
         try:
-            if mark and mark["sha256"] == hashlib.sha256(self.index.read_bytes()).hexdigest():
+            if mark and mark.get("sha256") == hashlib.sha256(self.index.read_bytes()).hexdigest():
                 return mark["lengths"]
         except OSError:
             pass
