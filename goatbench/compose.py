@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -126,6 +126,7 @@ class Composer:
         if domain not in self.tree.domains(choices["scale"]):
             raise UsageError(f"scale={choices['scale']} has no values for {domain} tasks (task={choices['task']})")
         self._check_axes(choices, DOMAIN_AXES[domain], domain)
+        self._check_kinds(choices, domain)
         values = self._hydra(choices, [f"scale={choices['scale']}/{domain}", *overrides])
         if isinstance(values.get("task"), dict) and values["task"].pop("domain", None) != domain:
             raise UsageError(f"task.domain belongs to the task ('{domain}' for {choices['task']}) and cannot be set")
@@ -151,6 +152,15 @@ class Composer:
             f"attention={name} is not defined for task={choices['task']} ({domain}: {num_axes} {'axis' if num_axes == 1 else 'axes'}); "
             f"{hint}these are: {', '.join(fitting)}"
         )
+
+    def _check_kinds(self, choices: dict[str, str], domain: str) -> None:
+        """A decoder does not fit a vision task, nor images a genome task."""
+        for group in ("model", "data", "evaluation"):
+            kind = kind_of(RUN_SPECS[domain], group)
+            if group in choices and self.tree.read(group, choices[group]).get("kind") != kind:
+                fitting = [name for name in self.tree.options(group) if self.tree.read(group, name).get("kind") == kind]
+                where = f"task={choices['task']} ({domain})"
+                raise UsageError(f"{group}={choices[group]} does not fit {where}; these do: {', '.join(fitting)}")
 
     def _open_names(self, choices: dict[str, str], key: str) -> Iterable[Any]:
         """The names under one of OPEN_KEYS in the chosen file."""
@@ -210,6 +220,11 @@ def known_keys(model: type[BaseModel], prefix: str = "") -> list[str]:
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             keys += known_keys(field.annotation, f"{prefix}{name}.")
     return [key for key in keys if key != "domain"]
+
+
+def kind_of(spec: type[RunSpec], group: str) -> str:
+    """What `kind` a file of this group must have for runs of this class."""
+    return get_args(spec.model_fields[group].annotation.model_fields["kind"].annotation)[0]
 
 
 SINGLE_KEYS = {domain: frozenset(known_keys(spec)) - frozenset(GROUPS) for domain, spec in RUN_SPECS.items()}

@@ -270,6 +270,8 @@ class RunSpec(Strict):
         for path in self.path_keys:
             full["data"].pop(path)
         full["attention"].pop("axes")
+        rate = self.attention.tuned.get(self.domain, {}).get(self.scale)  # those of other domains and scales are no part of this run
+        full["attention"]["tuned"] = {} if rate is None else {self.domain: {self.scale: rate}}
         return full
 
     @property
@@ -334,7 +336,10 @@ class GenomeRunSpec(RunSpec):
         if max(self.evaluation.markov_orders, default=0) > self.evaluation.markov_interpolated:
             raise ValueError(f"evaluation.markov_orders go beyond markov_interpolated {self.evaluation.markov_interpolated}")
         if self.evaluation.num_targets > self.model.seq_len:
-            raise ValueError(f"evaluation.num_targets {self.evaluation.num_targets} exceeds the training length {self.model.seq_len}")
+            raise ValueError(
+                f"evaluation.num_targets {self.evaluation.num_targets} exceeds the training length {self.model.seq_len}: "
+                f"set evaluation.num_targets={self.model.seq_len} or less"
+            )
         return self
 
 

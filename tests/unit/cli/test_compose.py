@@ -28,6 +28,14 @@ def test_axes_of_every_attention():
 
 
 @pytest.mark.parametrize("scale", ["embedded", "smoke", "paper"])
+@pytest.mark.parametrize("attention", sorted(ONE_DIMENSIONAL))
+def test_every_sequence_attention_composes_at_every_scale(scale, attention):
+    spec = COMPOSER.compose(["task=genome_nll", f"attention={attention}", f"scale={scale}"]).spec
+    assert (spec.attention.name, spec.scale, spec.domain) == (attention, scale, "genome")
+    assert spec.attention.lanes == "carve"  # one axis: lanes fit beside the content
+
+
+@pytest.mark.parametrize("scale", ["embedded", "smoke", "paper"])
 @pytest.mark.parametrize("attention", sorted(TWO_DIMENSIONAL))
 def test_every_attention_composes_at_every_scale(scale, attention):
     spec = COMPOSER.compose([f"attention={attention}", f"scale={scale}"]).spec
@@ -38,7 +46,8 @@ def test_every_attention_composes_at_every_scale(scale, attention):
 def test_every_task_composes_at_every_scale(task, scale):
     spec = COMPOSER.compose([f"task={task}", f"scale={scale}"]).spec
     assert spec.task.name == task
-    assert set(spec.task.resolutions) <= set(spec.evaluation.pixels)
+    if spec.domain == "vision":
+        assert set(spec.task.resolutions) <= set(spec.evaluation.pixels)
 
 
 CHOICES = [f"{group}={name}" for group in ("model", "data", "evaluation", "trainer") for name in TREE.options(group)]
@@ -46,8 +55,31 @@ CHOICES = [f"{group}={name}" for group in ("model", "data", "evaluation", "train
 
 @pytest.mark.parametrize("choice", CHOICES)
 def test_every_choice_composes(choice):
-    scale = "paper" if any(word in choice for word in ("patch16", "imagenet", "deit3", "lookhere", "timm", "gpu", "ddp")) else "embedded"
-    assert COMPOSER.compose([f"scale={scale}", choice]).spec.scale == scale
+    of_paper = ("patch16", "imagenet", "deit3", "lookhere", "timm", "gpu", "ddp", "25m", "paper")
+    scale = "paper" if any(word in choice for word in of_paper) else "smoke" if "nano" in choice else "embedded"
+    group, _, name = choice.partition("=")
+    domain = {"vit": "vision", "images": "vision"}.get(TREE.read(group, name).get("kind", "vit"), "genome")
+    task = {"vision": "vit_res512", "genome": "genome_nll"}[domain]
+    assert COMPOSER.compose([f"task={task}", f"scale={scale}", choice]).spec.scale == scale
+
+
+@pytest.mark.parametrize(
+    ("choice", "says"),
+    [("model=decoder_micro", "vit_micro"), ("data=genome_embedded", "fashion_mnist"), ("evaluation=genome_smoke", "deit3")],
+)
+def test_a_choice_of_another_domain_is_one_line_with_those_that_fit(choice, says):
+    with pytest.raises(UsageError, match=f"{choice} does not fit task=vit_res512 .vision.; these do: .*{says}"):
+        COMPOSER.compose([choice])
+
+
+def test_rates_of_other_domains_and_scales_do_not_change_a_run(tmp_path):
+    spec = COMPOSER.compose(["attention=goat"]).spec
+    more = {**spec.attention.tuned, "text": {"paper": 0.5}, "vision": {**spec.attention.tuned["vision"], "paper": 0.5}}
+    other = spec.model_copy(update={"attention": spec.attention.model_copy(update={"tuned": more})})
+    assert other.config_hash == spec.config_hash
+    more["vision"] = {"embedded": 0.5}
+    changed = spec.model_copy(update={"attention": spec.attention.model_copy(update={"tuned": more})})
+    assert changed.config_hash != spec.config_hash
 
 
 def test_the_scale_picks_the_rest():
