@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .errors import UsageError
 from .registry import broken_plugins, load_plugins, tasks, unknown
 
+if TYPE_CHECKING:
+    from .records.board import Board
 
-def print_boards(names: list[str], scale: str | None, metric: str | None, runs_dir: str, results_dir: str | None, markdown: bool) -> None:
-    """Every board of each task; only those of one scale if given. UsageError for an unknown task or metric, or if nothing is there."""
+
+def print_boards(
+    names: list[str], scale: str | None, metric: str | None, runs_dir: str, results_dir: str | None, markdown: bool, plot: str | None = None
+) -> None:
+    """Every board of each task; only those of one scale if given. UsageError for an unknown task or metric, or if nothing is there.
+
+    plot: where the first board is drawn as well.
+    """
     from .records.board import markdown as to_markdown
     from .records.board import print_board
     from .records.leaderboard import build_boards
@@ -46,6 +55,19 @@ def print_boards(names: list[str], scale: str | None, metric: str | None, runs_d
             else:
                 print_board(board, _console())
                 print()
+        if plot is not None:
+            print(f"drawn: {', '.join(_draw(boards[0], plot))}", file=sys.stderr)
+            plot = None
+
+
+def _draw(board: Board, plot: str) -> list[str]:
+    from .plots import style
+    from .plots.boards import plot_board
+
+    try:
+        return [str(path) for path in style.save(plot_board(board), plot)]
+    except OSError as error:
+        raise UsageError(f"--plot {plot}: {error.strerror or error}; name a file in a folder that can be written") from None
 
 
 def task_name(text: str) -> str:

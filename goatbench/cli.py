@@ -142,14 +142,17 @@ def leaderboard(
     runs_dir: RunsDir = "runs",
     results_dir: ResultsDir = None,
     format_: Annotated[Format, typer.Option("--format", help="terminal or md (Markdown).")] = Format.TERMINAL,
+    plot: Annotated[str | None, typer.Option(metavar="PATH", help="Also draw the first board: PATH.png and PATH.svg.")] = None,
 ) -> None:
     """Published and own results of a task, best first; own, not yet submitted runs are marked.
 
     Example: goatbench leaderboard task=vit_resolution
+
+    As curves: goatbench leaderboard task=vit_resolution --plot resolution
     """
     from .boards import print_boards
 
-    print_boards(names, scale, metric, runs_dir, results_dir, markdown=format_ is Format.MD)
+    print_boards(names, scale, metric, runs_dir, results_dir, markdown=format_ is Format.MD, plot=plot)
 
 
 @app.command()
