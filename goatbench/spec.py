@@ -278,6 +278,11 @@ class RunSpec(Strict):
     def config_hash(self) -> str:
         return digest(self.identity)
 
+    @property
+    def earlier_config_hash(self) -> str:
+        """What config_hash was for records that were made while every domain's tuned learning rates counted."""
+        return digest({**self.identity, "attention": {**self.identity["attention"], "tuned": self.attention.tuned}})
+
     def training_hash(self, data_fingerprint: str, source_hash: str) -> str:
         """Names a checkpoint: all runs that would train the same weights share it."""
         part = self.identity

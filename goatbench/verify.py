@@ -48,7 +48,7 @@ def _against_config(record: RunRecord):
     ):
         if said != configured:
             yield f"{name} is {said}, its config says {configured}"
-    if record.config_hash != spec.config_hash:
+    if record.config_hash not in (spec.config_hash, spec.earlier_config_hash):
         yield f"config_hash is {record.config_hash}, its config gives {spec.config_hash}"
     if record.run_id.split("-")[1] != record.config_hash[:8]:
         yield f"the run id does not carry config_hash {record.config_hash[:8]}"
