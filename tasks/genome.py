@@ -99,6 +99,20 @@ class GenomeTask:
         raise NotImplementedError
 
 
+def write_inputs(folder: Path | None, data: GenomeData) -> list[str]:
+    """What the run read, beside its record: split.tsv (every interval) and contigs.json (length, M5, counts, share of N by contig)."""
+    import json
+
+    from goatbench.data.genome.splits import write_split
+    from goatbench.records.files import replace_atomic
+
+    if folder is None:
+        return []
+    write_split(folder / "split.tsv", data.sequence.intervals)
+    replace_atomic(folder / "contigs.json", (json.dumps(data.genome.report(), indent=1) + "\n").encode())
+    return ["split.tsv", "contigs.json"]
+
+
 def evaluate(
     spec: GenomeRunSpec, net: Decoder, data: GenomeData, windows: EvaluationWindows, label: str, last: int | None = None
 ) -> LikelihoodResult:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from goatbench.records.record import Cost, Measurement, Metric, Outcome, TaskCard
 from goatbench.spec import GenomeRunSpec
 
-from .genome import SOURCE, TRAINING, GenomeTask, codes_of, device_of, interpolated, markov_models
+from .genome import SOURCE, TRAINING, GenomeTask, codes_of, device_of, interpolated, markov_models, write_inputs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,7 +77,8 @@ class GenomeGc(GenomeTask):
         measurements = _all_measurements(spec, data, places, expected, drawn)
         rate = drawn.size / max(seconds, 1e-9)
         costs = [Cost(name="generated_bases_per_cpu_second", value=rate, unit="bases/s", method="process CPU time, rank 0")]
-        artifacts = write_artifacts(folder, data, places, expected, drawn) if folder is not None else []
+        artifacts = write_inputs(folder, data)
+        artifacts += write_artifacts(folder, data, places, expected, drawn) if folder is not None else []
         return Outcome(measurements=measurements, costs=costs, artifacts=artifacts, notes=_composition_notes(places.real, drawn))
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from goatbench.records.record import Cost, Measurement, Metric, Outcome, TaskCard
 from goatbench.spec import GenomeRunSpec
 
-from .genome import SOURCE, TRAINING, GenomeTask, codes_of, evaluate, interpolated, markov_models
+from .genome import SOURCE, TRAINING, GenomeTask, codes_of, evaluate, interpolated, markov_models, write_inputs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -72,7 +72,7 @@ class GenomeLength(GenomeTask):
                 ),
             ]  # fmt: skip
         measurements += _reference(spec, data, codes_of(tilings[base]), num_targets, list(conditions.values()))
-        return Outcome(measurements=measurements, costs=costs)
+        return Outcome(measurements=measurements, costs=costs, artifacts=write_inputs(folder, data))
 
 
 def _reference(spec: GenomeRunSpec, data: GenomeData, codes: np.ndarray, num_targets: int, conditions: list[dict]) -> list[Measurement]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from goatbench.records.record import Cost, Curve, Measurement, Metric, Outcome, TaskCard
 from goatbench.spec import GenomeRunSpec
 
-from .genome import SOURCE, TRAINING, GenomeTask, codes_of, evaluate, markov_models
+from .genome import SOURCE, TRAINING, GenomeTask, codes_of, evaluate, markov_models, write_inputs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -87,7 +87,8 @@ class GenomeNll(GenomeTask):
             Cost(name="eval_peak_memory_bytes", value=forward.peak_memory_bytes, unit="bytes", method=forward.peak_memory_method),
         ]
         curves = [position_curve(forward.position_nll / forward.position_count, int(forward.position_count.min()), {"region": split})]
-        return Outcome(measurements=measurements, costs=costs, curves=curves, notes=_too_good(spec, parts[0]))
+        notes, artifacts = _too_good(spec, parts[0]), write_inputs(folder, data)
+        return Outcome(measurements=measurements, costs=costs, curves=curves, artifacts=artifacts, notes=notes)
 
 
 def _both_strands(

@@ -48,7 +48,7 @@ def folder(tmp_path_factory) -> Path:
 
 
 def test_nll_stands_beside_yardsticks_on_the_same_targets(folder):
-    (record,) = records(folder, "genome_nll")
+    record = records(folder, "genome_nll")[0]
     bits = cells(record, "bits_per_base", "region")
     assert {name for name, _ in bits} == {"", *YARDSTICKS}
     for region in ("test", "chr3", "chr5", "repeat", "non-repeat"):
@@ -85,8 +85,20 @@ def test_the_markov_rows_are_what_counting_gives(folder):
     context = windows[:, :-2] * 4 + windows[:, 1:-1]
     p = table / table.sum(1, keepdims=True)  # 6 Mb of counts: a pseudo-count of at most 16 moves this by less than 1e-4
     by_hand = -np.log2(p[context, windows[:, 2:]])
-    (record,) = records(folder, "genome_nll")
+    record = records(folder, "genome_nll")[0]
     assert cells(record, "bits_per_base", "region")["markov-2", "test"]["value"] == pytest.approx(by_hand.mean(), abs=3e-3)
+
+
+def test_the_run_folder_says_what_was_read(folder):
+    for task in ("genome_nll", "genome_length", "genome_gc"):
+        record = records(folder, task)[0]
+        run = folder / "runs" / record["run_id"]
+        rows = [line.split("\t") for line in (run / "split.tsv").read_text().splitlines()]
+        assert rows[0][:4] == ["contig", "start", "end", "split"] and len(rows) == 9
+        assert sum(int(row[2]) - int(row[1]) for row in rows[1:] if row[3] == "train") == 6_000_000
+        contigs = json.loads((run / "contigs.json").read_text())
+        assert sum(row["length"] for row in contigs.values()) == 8_710_155
+        assert all(row["n_fraction"] == 0 and row["other"] == 0 and len(row["m5"]) == 32 for row in contigs.values())
 
 
 def test_weights_are_trained_once_for_all_tasks(folder):
@@ -97,7 +109,7 @@ def test_weights_are_trained_once_for_all_tasks(folder):
 
 
 def test_every_context_scores_the_same_targets(folder):
-    (record,) = records(folder, "genome_length")
+    record = records(folder, "genome_length")[0]
     bits, change = cells(record, "bits_per_base", "multiple"), cells(record, "bits_change", "multiple")
     assert [multiple for name, multiple in bits if name == ""] == [1, 2, 4, 8, 16]
     assert {m["n"] for m in bits.values()} == {4 * 64}
@@ -118,7 +130,7 @@ def test_a_table_of_positions_ends_where_it_ends(folder):
 
 
 def test_gc_tracks_lie_on_true_coordinates(folder):
-    (record,) = records(folder, "genome_gc")
+    record = records(folder, "genome_gc")[0]
     run = next(folder.glob(f"runs/{record['run_id']}"))
     assert set(record["artifacts"]) <= {path.name for path in run.iterdir()}
     rows = [line.split("\t") for line in (run / "gc_true.bedgraph").read_text().splitlines()]
@@ -137,7 +149,7 @@ def test_gc_tracks_lie_on_true_coordinates(folder):
 
 
 def test_gc_is_told_against_persistence_and_a_constant(folder):
-    (record,) = records(folder, "genome_gc")
+    record = records(folder, "genome_gc")[0]
     error = cells(record, "mae_points", "mode")
     assert {name for name, _ in error} == {"", "persistence", "constant", "markov-0..8", "real"}
     assert error["real", "free_running"]["value"] == 0.0
