@@ -12,10 +12,10 @@ demo: $(VENV)/.ready
 
 test: $(VENV)/.ready
 	$(BIN)/ruff check .
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow and not gpu" -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow and not gpu" -n 2 --dist loadfile
 
 test-long: $(VENV)/.ready
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not gpu" -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not gpu" -n 2 --dist loadfile
 
 readme: $(VENV)/.ready
 	$(BIN)/python tests/integration/test_readme.py
