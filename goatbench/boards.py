@@ -73,6 +73,8 @@ def _draw(board: Board, plot: str) -> list[str]:
 def task_name(text: str) -> str:
     """'task=NAME' or 'NAME' -> NAME."""
     key, equals, value = text.partition("=")
+    if equals and key in ("scale", "metric", "runs_dir"):
+        raise UsageError(f"'{text}': write --{key.replace('_', '-')} {value}")
     if equals and key != "task":
         raise UsageError(f"'{text}': a leaderboard is asked for with task=NAME")
     return value if equals else text

@@ -77,9 +77,18 @@ class Composer:
         return Composed(spec, _differences(self._plain[named], spec.identity), public, foreign)
 
     def split_sweep(self, overrides: list[str]) -> list[list[str]]:
-        return [list(job) for job in product(*(self._alternatives(line) for line in overrides))]
+        axes = self._axes_of_tasks(overrides)
+        return [list(job) for job in product(*(self._alternatives(line, axes) for line in overrides))]
 
-    def _alternatives(self, line: str) -> list[str]:
+    def _axes_of_tasks(self, overrides: list[str]) -> set[int]:
+        """Axes of position of all tasks that a sweep names; of run.yaml's if it names none."""
+        given = [line for line in overrides if line.startswith("task=")]
+        tasks = [job.partition("=")[2] for line in given for job in self._alternatives(line, {1, 2})] or [self.tree.defaults()["task"]]
+        domains = [self.tree.read("task", name).get("domain") for name in tasks if name in self.tree.options("task")]
+        return {DOMAIN_AXES[domain] for domain in domains if domain in DOMAIN_AXES}
+
+    def _alternatives(self, line: str, axes: set[int]) -> list[str]:
+        """The single overrides that this one stands for; glob(...) on attentions takes those that are defined for these axes."""
         from hydra.core.override_parser.types import Glob
 
         override = _parse(line, sweep=True)
@@ -89,11 +98,17 @@ class Composer:
             key = override.key_or_group
             if key not in GROUPS:
                 raise UsageError(f"'{line}': glob(...) works on {', '.join(GROUPS)} only")
-            names = override.value().filter(self.tree.options(key))
+            known = self.tree.options(key)
+            if key == "attention":
+                known = [name for name in known if all(name in self.tree.attentions_for(number) for number in axes)]
+            names = override.value().filter(known)
             if not names:
-                raise UsageError(f"'{line}' matches none of {', '.join(self.tree.options(key))}")
+                raise UsageError(f"'{line}' matches none of {', '.join(known)}")
             return [f"{key}={name}" for name in names]
-        return [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
+        values = list(override.sweep_string_iterator())
+        if not values:
+            raise UsageError(f"'{line}' stands for no value at all: range(0,3) is 0, 1 and 2")
+        return [f"{override.get_key_element()}={value}" for value in values]
 
     def _choices(self, parsed: list[Override]) -> dict[str, str]:
         """group -> chosen name for every group that the overrides or run.yaml choose; checked against the files."""
@@ -101,9 +116,11 @@ class Composer:
         chosen["scale"] = chosen["scale"].partition("/")[0]
         for override in parsed:
             key, value = override.key_or_group, override.value()
+            if override.is_delete():
+                raise UsageError(f"'{override.input_line}': keys cannot be removed; give {key} another value (null where it may be empty)")
             if override.package is not None or key.partition(".")[0] == "hydra":
                 raise UsageError(f"'{override.input_line}': goatbench composes {', '.join(GROUPS)} and single keys, nothing else")
-            if key in GROUPS and not override.is_delete():
+            if key in GROUPS:
                 if not isinstance(value, str):
                     raise UsageError(f"'{override.input_line}': {key} is one name; known: {', '.join(self.tree.options(key))}")
                 try:

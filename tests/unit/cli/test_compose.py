@@ -139,7 +139,7 @@ MISTAKES = [  # overrides, what the one line must hold
     (["model=vit_small_patch16"], "not a multiple of patch_size 16"),
     (["evaluation=deit3"], "the model trains at 12"),
     (["model.image_size=${foo}"], "Interpolation key 'foo' not found"),
-    (["~model"], "model is missing"),
+    (["~model"], "cannot be removed"),
     (["task.name=x"], "write task=NAME"),
     (["task.domain=text"], "task.domain belongs to the task"),
     (["domain=text"], "domain belongs to the task"),
@@ -260,3 +260,25 @@ def test_broken_yaml_names_its_file(tmp_path, text):
 def test_defaults_exist():
     for group, name in ConfigTree.find().defaults().items():
         assert name.partition("/")[0] in TREE.options(group)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [("~seed", "cannot be removed"), ("~training.epochs", "cannot be removed")],
+)
+def test_keys_cannot_be_removed(line, says):
+    with pytest.raises(UsageError, match=says):
+        COMPOSER.compose([line])
+
+
+def test_a_sweep_over_nothing_is_refused():
+    with pytest.raises(UsageError, match="no value at all"):
+        COMPOSER.split_sweep(["seed=range(0,0)"])
+
+
+@pytest.mark.parametrize(("task", "fitting"), [("vit_res512", TWO_DIMENSIONAL), ("genome_nll", ONE_DIMENSIONAL)])
+def test_a_glob_over_attentions_takes_those_that_fit_the_task(task, fitting):
+    jobs = COMPOSER.split_sweep([f"task={task}", "attention=glob(*)"])
+    assert {job[1].partition("=")[2] for job in jobs} == fitting
+    both = COMPOSER.split_sweep(["task=vit_res512,genome_nll", "attention=glob(*)"])
+    assert {job[1].partition("=")[2] for job in both} == ONE_DIMENSIONAL & TWO_DIMENSIONAL
