@@ -85,6 +85,21 @@ def write() -> None:
         fresh = f"<!-- leaderboard:{task} -->\n{done.stdout.strip()}\n<!-- /"
         text = re.sub(rf"<!-- leaderboard:{task} -->\n.*?<!-- /", lambda _, new=fresh: new, text, count=1, flags=re.S)
     (ROOT / "README.md").write_text(text, encoding="utf-8")
+    for task in re.findall(r"\(results/figures/(\w+)\.svg\)", README):
+        figure = ROOT / "results" / "figures" / task
+        done = goatbench("leaderboard", f"task={task}", "--scale", "embedded", "--plot", str(figure), cwd=ROOT / "results")
+        assert done.returncode == 0, done.stderr
+        figure.with_suffix(".png").unlink()
+
+
+def test_figures_exist_and_carry_the_rows_of_their_board():
+    figures = re.findall(r"\((results/figures/\w+\.svg)\)", README)
+    assert figures
+    for figure in figures:
+        text = (ROOT / figure).read_text(encoding="utf-8")
+        board = marked(f"leaderboard:{Path(figure).stem}")
+        for row in re.findall(r"^\| \S* \| ([\w.]+)", board, flags=re.M):
+            assert f"<!-- {row}" in text, f"{figure} lacks {row}: make readme"
 
 
 def test_make_targets_exist():
