@@ -34,7 +34,7 @@ class Finding:
 
 def diagnose(runs_dir: str = "runs") -> list[Finding]:
     """All findings, in the order of the checks. A check that fails by an error of its own is 'broken' and names it."""
-    from .data.genome.cache import cache_root
+    from .data.cache_files import cache_root
 
     findings = [check() for check in (check_python, check_lightning, check_pair)]
     if all(finding.level != "broken" for finding in findings):  # importing a malicious or broken package would be the worst thing to do
