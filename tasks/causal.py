@@ -5,17 +5,21 @@ Imports no torch at the top: `goatbench list` and the leaderboards read the card
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from goatbench.records.record import Cost, Outcome, TaskCard
+from goatbench.records.record import Cost, Curve, Outcome, TaskCard
 from goatbench.spec import RunSpec
 
 if TYPE_CHECKING:
     from goatbench.data.causal import CausalData
     from goatbench.models.decoder import Decoder
     from goatbench.training.evaluate_lm import LikelihoodResult
+
+MAX_CURVE_POINTS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +125,15 @@ def evaluation_costs(result: LikelihoodResult, unit: str, conditions: dict[str, 
             method=result.peak_memory_method, conditions=conditions,
         ),
     ]  # fmt: skip
+
+
+def position_curve(name: str, x_name: str, result: LikelihoodResult, conditions: dict[str, Any]) -> Curve:
+    """Mean bits per token by the number of tokens before the target, averaged over at most 128 equal stretches of positions."""
+    import numpy as np
+
+    nll = result.position_nll_nats / math.log(2)
+    edges = np.unique(np.linspace(0, len(nll), min(len(nll), MAX_CURVE_POINTS) + 1).astype(int))
+    pairs = list(pairwise(edges.tolist()))
+    x = [float((a + 1 + b) / 2) for a, b in pairs]
+    y = [float(nll[a:b].mean()) for a, b in pairs]
+    return Curve(name=name, unit="bits", x_name=x_name, x=x, y=y, n=max(1, int(result.position_count.min())), conditions=conditions)
