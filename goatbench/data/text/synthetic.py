@@ -125,7 +125,7 @@ class SyntheticData(CausalData):
 
     @property
     def info(self) -> DataInfo:
-        counts = {"train sequences": self.num_train, "validation sequences": self.data.num_validation, "sequences a cell": self.data.num_test}
+        counts = {"train": self.num_train, "validation": self.data.num_validation, "test, of each length and depth": self.data.num_test}
         return DataInfo(name=self.problem.name, fingerprint=self.fingerprint, counts=counts, source="synthetic: made up for the task")
 
     @property
