@@ -87,10 +87,14 @@ _GENOME_TASKS = {
     "genome_memory": "genome_memory:GENOME_MEMORY",
     "genome_tuning": "genome_nll:GENOME_TUNING",
 }
+_TEXT_TASKS = {
+    "lm_length": "lm_length:LM_LENGTH",
+    "needle": "needle:NEEDLE",
+}
 tasks = Registry(
     "task",
     {name: f"goatbench.tasks.vit_resolution:{name.upper()}" for name in _VIT_TASKS}
-    | {name: f"goatbench.tasks.{target}" for name, target in _GENOME_TASKS.items()},
+    | {name: f"goatbench.tasks.{target}" for name, target in {**_GENOME_TASKS, **_TEXT_TASKS}.items()},
 )
 
 image_sources = Registry(
@@ -113,7 +117,17 @@ genome_sources = Registry(
     },
 )
 
-DATA_SOURCES = {"vision": image_sources, "genome": genome_sources}  # by domain
+text_sources = Registry(
+    "text source",
+    {
+        "text_embedded": "goatbench.data.text.sources:Embedded",
+        "text_files": "goatbench.data.text.sources:TextFiles",
+    },
+)
+
+toy_sources = Registry("toy source", {"synthetic": "goatbench.data.text.synthetic:SyntheticData"})
+
+DATA_SOURCES = {"vision": image_sources, "genome": genome_sources, "text": text_sources, "toy": toy_sources}  # by domain
 
 
 @dataclass(frozen=True)
@@ -135,6 +149,8 @@ class Registries:
     tasks: _Bound
     image_sources: _Bound
     genome_sources: _Bound
+    text_sources: _Bound
+    toy_sources: _Bound
 
 
 @dataclass(frozen=True)

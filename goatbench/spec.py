@@ -13,7 +13,7 @@ from .records.canonical import canonical_json as canonical_json
 from .records.canonical import digest as digest
 from .records.record import NAME_PATTERN
 
-DOMAIN_AXES = {"vision": 2, "genome": 1, "text": 1}  # axes of position
+DOMAIN_AXES = {"vision": 2, "genome": 1, "text": 1, "toy": 1}  # axes of position
 
 
 class Strict(BaseModel):
@@ -28,8 +28,8 @@ class VisionTaskSpec(Strict):
     split: Literal["test", "validation"] = "test"
 
 
-class GenomeTaskSpec(Strict):
-    """multiples: contexts to evaluate, in training lengths (genome_length)."""
+class SequenceTaskSpec(Strict):
+    """multiples: lengths to evaluate, in training lengths (genome_length, lm_length, needle)."""
 
     name: str = Field(pattern=NAME_PATTERN)
     multiples: list[Annotated[int, Field(gt=0)]] = []
@@ -151,6 +151,29 @@ class GenomeDataSpec(Strict):
         return self
 
 
+class TextDataSpec(Strict):
+    """Documents. name: of the text-source registry; path: a file or folder, for the sources that need one. Counts are windows; null:
+    all (training: as many as cover the tokens once)."""
+
+    kind: Literal["text"]
+    name: str = Field(pattern=NAME_PATTERN)
+    path: str | None = None
+    num_train: int | None = Field(default=None, gt=0)  # windows an epoch
+    num_validation: int | None = Field(default=None, gt=0)
+
+
+class ToyDataSpec(Strict):
+    """Sequences made up as they are needed; the task says which. min_length: the shortest training length, drawn uniformly from there
+    to the model's seq_len in every second step; null: always seq_len. num_test: sequences of each length and depth."""
+
+    kind: Literal["toy"]
+    name: str = Field(pattern=NAME_PATTERN)
+    num_train: int = Field(gt=0)  # sequences an epoch
+    num_validation: int = Field(gt=0)
+    num_test: int = Field(gt=0)
+    min_length: int | None = Field(default=None, gt=0)
+
+
 class TrainingSpec(Strict):
     """The budget and recipe; equal for every attention but for the learning rate, which a committed sweep chose for each."""
 
@@ -208,6 +231,27 @@ class GenomeEvaluationSpec(Strict):
     lengths: list[Annotated[int, Field(gt=0)]] = Field(min_length=1)
     markov_orders: list[Annotated[int, Field(ge=0, le=12)]] = [2, 6, 10]
     markov_interpolated: int = Field(default=12, ge=0, le=12)
+
+
+class TextEvaluationSpec(Strict):
+    """batch_tokens: tokens of one forward pass. num_targets, num_blocks: lm_length scores the last num_targets bytes of windows of
+    every context, at num_blocks places. num_spans: stretches of the longest context that are cut into windows without overlap."""
+
+    kind: Literal["text"]
+    preset: str
+    batch_tokens: int = Field(default=16384, gt=0)
+    num_targets: int = Field(gt=0)
+    num_blocks: int = Field(gt=0)
+    num_spans: int = Field(gt=0)
+
+
+class ToyEvaluationSpec(Strict):
+    """batch_tokens: tokens of one forward pass. depths: places of the needle, 0 the start of the filler and 1 its end."""
+
+    kind: Literal["toy"]
+    preset: str
+    batch_tokens: int = Field(default=16384, gt=0)
+    depths: list[Annotated[float, Field(ge=0, le=1)]] = Field(min_length=1)
 
 
 class TrainerSpec(Strict):
@@ -291,8 +335,7 @@ class RunSpec(Strict):
         part["attention"].pop("tuned")
         part["training"].pop("default_learning_rate")
         part["training"]["learning_rate"] = self.learning_rate
-        for key in ("num_test",):
-            part["data"].pop(key)
+        part["data"].pop("num_test", None)
         return digest([part, self.trainer.num_threads, self.trainer.devices * self.trainer.num_nodes, data_fingerprint, source_hash])
 
 
@@ -327,7 +370,7 @@ class GenomeRunSpec(RunSpec):
 
     path_keys: ClassVar[tuple[str, ...]] = ("fasta", "split_file")
 
-    task: GenomeTaskSpec
+    task: SequenceTaskSpec
     model: DecoderSpec
     data: GenomeDataSpec
     evaluation: GenomeEvaluationSpec
@@ -348,4 +391,49 @@ class GenomeRunSpec(RunSpec):
         return self
 
 
-RUN_SPECS: dict[str, type[RunSpec]] = {"vision": VisionRunSpec, "genome": GenomeRunSpec}  # by domain
+class TextRunSpec(RunSpec):
+    """A causal decoder on bytes of text."""
+
+    path_keys: ClassVar[tuple[str, ...]] = ("path",)
+
+    task: SequenceTaskSpec
+    model: DecoderSpec
+    data: TextDataSpec
+    evaluation: TextEvaluationSpec
+
+    @model_validator(mode="after")
+    def _lengths_fit(self) -> TextRunSpec:
+        if self.training.loss != "cross_entropy":
+            raise ValueError("training.loss: next-byte prediction is trained with cross_entropy")
+        if self.model.vocab_size != 257 or self.model.num_scored != 256:
+            raise ValueError("model: text needs vocab_size 257 (256 bytes and BOS) and num_scored 256")
+        if self.evaluation.num_targets > self.model.seq_len:
+            raise ValueError(f"evaluation.num_targets {self.evaluation.num_targets} exceeds the training length {self.model.seq_len}")
+        return self
+
+
+class ToyRunSpec(RunSpec):
+    """A causal decoder on made-up sequences."""
+
+    task: SequenceTaskSpec
+    model: DecoderSpec
+    data: ToyDataSpec
+    evaluation: ToyEvaluationSpec
+
+    @model_validator(mode="after")
+    def _lengths_fit(self) -> ToyRunSpec:
+        if self.training.loss != "cross_entropy":
+            raise ValueError("training.loss: answers are trained with cross_entropy")
+        if self.model.vocab_size < 26 or self.model.num_scored != 24:
+            raise ValueError("model: toys need num_scored 24 (the symbols) and vocab_size 26 or more (symbols and marks)")
+        if not 8 <= (self.data.min_length or self.model.seq_len) <= self.model.seq_len:
+            raise ValueError(f"data.min_length {self.data.min_length}: allowed are 8 to the training length {self.model.seq_len}")
+        return self
+
+
+RUN_SPECS: dict[str, type[RunSpec]] = {  # by domain
+    "vision": VisionRunSpec,
+    "genome": GenomeRunSpec,
+    "text": TextRunSpec,
+    "toy": ToyRunSpec,
+}

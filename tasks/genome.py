@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from goatbench.records.record import Outcome, TaskCard
 from goatbench.spec import GenomeRunSpec
+
+from .causal import CausalTask, machine_of
+from .causal import device_of as device_of
+from .causal import evaluate as evaluate
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,8 +21,6 @@ if TYPE_CHECKING:
     from goatbench.data.genome.module import GenomeData
     from goatbench.data.genome.windows import EvaluationWindows
     from goatbench.metrics.markov import MarkovModel
-    from goatbench.models.decoder import Decoder
-    from goatbench.training.evaluate_lm import LikelihoodResult
 
 SOURCE = "arXiv 2601.15380 (GOAT), arXiv 2306.15794 (HyenaDNA), Debian packages vt-examples and augustus-doc (embedded sequence)"
 TRAINING = (
@@ -29,11 +30,8 @@ TRAINING = (
 
 
 @dataclass(frozen=True, slots=True)
-class GenomeTask:
-    """One task of the family; goatbench.execute calls the methods in this order. Subclasses measure."""
-
-    card: TaskCard
-    trains: ClassVar[bool] = True
+class GenomeTask(CausalTask):
+    """One task of the family. Subclasses measure."""
 
     def fingerprint(self, spec: GenomeRunSpec) -> str:
         """Of the bases that this run would use; no torch."""
@@ -48,55 +46,13 @@ class GenomeTask:
     def data(self, spec: GenomeRunSpec) -> GenomeData:
         from goatbench.data.genome.module import GenomeData
 
-        return GenomeData(
-            spec.data,
-            spec.model,
-            spec.evaluation,
-            seed=spec.seed,
-            batch_size=spec.training.batch_size,
-            num_workers=spec.trainer.num_workers,
-            accumulate=spec.trainer.accumulate,
-            longest_context=self.longest_context(spec),
-        )
-
-    def model(self, spec: GenomeRunSpec) -> Decoder:
-        from goatbench.attention.kernels.select import get_kernel
-        from goatbench.models import build_decoder
-
-        net = build_decoder(spec.model, spec.attention, get_kernel(spec.kernel))
-        net.set_grad_checkpointing(spec.trainer.checkpoint_activations)
-        return net
-
-    def model_info(self, spec: GenomeRunSpec, net: Decoder) -> dict[str, Any]:
-        """Fields of records.ModelInfo but for the name; the kernels are observed on one training and one evaluation window each."""
-        import torch
-
-        from goatbench.models import kernels_used, model_info
-
-        train = kernels_used(net.train(), torch.zeros(1, spec.model.seq_len, dtype=torch.int64))
-        with torch.inference_mode():
-            evaluation = kernels_used(net.eval(), torch.zeros(1, spec.model.seq_len, dtype=torch.int64))
-        return {**model_info(net), "kernel_train": train, "kernel_eval": evaluation}
-
-    def train(self, spec: GenomeRunSpec, net: Decoder, data: GenomeData, checkpoint: Path, meta: dict[str, Any]) -> None:
-        """Trains and writes the weights of the best epoch, with meta and what training did, to `checkpoint`."""
-        from goatbench.training.causal_lm import CausalLM
-        from goatbench.training.fit import fit
-
-        steps = spec.training.epochs * data.steps_per_epoch
-        module = CausalLM(net, spec.training, spec.learning_rate, steps, spec.model.num_scored)
-        fit(module, data, spec.trainer, spec.training.epochs, checkpoint, seed=spec.seed, meta=meta)
+        return GenomeData(spec.data, spec.model, spec.evaluation, longest_context=self.longest_context(spec), **machine_of(spec))
 
     def protocol(self, spec: GenomeRunSpec) -> dict[str, Any]:
         """What must agree between two rows of one board, beside task version, scale and data."""
-        return {
-            "preset": spec.evaluation.preset, "train_context": spec.model.seq_len, "dtype": spec.trainer.precision,
-            "split": spec.data.split, "part": spec.task.split, "reverse_complement": spec.data.reverse_complement,
-            "targets": "A C G T", "model": spec.model.name,
+        return CausalTask.protocol(self, spec) | {
+            "split": spec.data.split, "reverse_complement": spec.data.reverse_complement, "targets": "A C G T",
         }  # fmt: skip
-
-    def measure(self, spec: GenomeRunSpec, net: Decoder, data: GenomeData, folder: Path | None) -> Outcome:
-        raise NotImplementedError
 
 
 def write_inputs(folder: Path | None, data: GenomeData) -> list[str]:
@@ -111,32 +67,6 @@ def write_inputs(folder: Path | None, data: GenomeData) -> list[str]:
     write_split(folder / "split.tsv", data.sequence.intervals)
     replace_atomic(folder / "contigs.json", (json.dumps(data.genome.report(), indent=1) + "\n").encode())
     return ["split.tsv", "contigs.json"]
-
-
-def evaluate(
-    spec: GenomeRunSpec, net: Decoder, data: GenomeData, windows: EvaluationWindows, label: str, last: int | None = None
-) -> LikelihoodResult:
-    """Exact likelihood of every target of the windows, or of their last `last` ones."""
-    import torch
-
-    from goatbench.training.evaluate_lm import evaluate_lm
-
-    return evaluate_lm(
-        net,
-        data.eval_loader(windows),
-        num_windows=len(windows),
-        num_scored=spec.model.num_scored,
-        device=device_of(spec),
-        last=last,
-        progress_label=label,
-        autocast_dtype=torch.bfloat16 if spec.trainer.precision == "bf16-mixed" else None,
-    )
-
-
-def device_of(spec: GenomeRunSpec) -> str:
-    import torch
-
-    return "cuda" if spec.trainer.accelerator != "cpu" and torch.cuda.is_available() else "cpu"
 
 
 def markov_models(spec: GenomeRunSpec, data: GenomeData, only_interpolated: bool = False) -> dict[str, MarkovModel]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from goatbench.records.record import Cost, Measurement, Metric, Outcome, TaskCard
 from goatbench.spec import GenomeRunSpec
 
+from .causal import evaluation_costs
 from .genome import SOURCE, TRAINING, GenomeTask, codes_of, evaluate, interpolated, markov_models, write_inputs
 
 if TYPE_CHECKING:
@@ -60,17 +61,7 @@ class GenomeLength(GenomeTask):
             result = evaluate(spec, net, data, tilings[context], f"scoring {context} bases of context", last=num_targets)
             totals[context] = result.window_nll
             measurements += _measurements(totals[context], totals[base], num_targets, conditions[context])
-            where = {"context": context}
-            costs += [
-                Cost(
-                    name="eval_bases_per_second", value=result.tokens_per_second, unit="bases/s",
-                    method=result.tokens_per_second_method, conditions=where,
-                ),
-                Cost(
-                    name="eval_peak_memory_bytes", value=result.peak_memory_bytes, unit="bytes",
-                    method=result.peak_memory_method, conditions=where,
-                ),
-            ]  # fmt: skip
+            costs += evaluation_costs(result, "bases", {"context": context})
         measurements += _reference(spec, data, codes_of(tilings[base]), num_targets, list(conditions.values()))
         return Outcome(measurements=measurements, costs=costs, artifacts=write_inputs(folder, data))
 

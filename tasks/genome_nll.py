@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from goatbench.records.record import Cost, Curve, Measurement, Metric, Outcome, TaskCard
+from goatbench.records.record import Cost, Measurement, Metric, Outcome, TaskCard
 from goatbench.spec import GenomeRunSpec
 
+from .causal import position_curve
 from .genome import SOURCE, TRAINING, GenomeTask, codes_of, evaluate, markov_models, write_inputs
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 LN2 = math.log(2)
 TOO_GOOD_BITS, TOO_GOOD_CONTEXT = 1.6, 1024  # what compressors reach on euchromatin; below it suspect a leak or scored N
-MAX_CURVE_POINTS = 128
 
 METRICS = (
     Metric(name="bits_per_base", unit="bits", direction="lower", chance=2.0, bounds=(0, None), digits=4),
@@ -86,7 +85,7 @@ class GenomeNll(GenomeTask):
             Cost(name="eval_bases_per_second", value=forward.tokens_per_second, unit="bases/s", method=forward.tokens_per_second_method),
             Cost(name="eval_peak_memory_bytes", value=forward.peak_memory_bytes, unit="bytes", method=forward.peak_memory_method),
         ]
-        curves = [position_curve(forward.position_nll / forward.position_count, int(forward.position_count.min()), {"region": split})]
+        curves = [position_curve("bits_per_base", "context", forward, {"region": split})]
         notes, artifacts = _too_good(spec, parts[0]), write_inputs(folder, data)
         return Outcome(measurements=measurements, costs=costs, curves=curves, artifacts=artifacts, notes=notes)
 
@@ -192,17 +191,6 @@ def _measurements(part: Part, conditions: dict[str, Any]) -> Iterator[Measuremen
     yield one("accuracy", None if part.correct is None else part.correct / part.count, "fraction")
     yield one("other_mass", None if part.other is None else part.other / part.count, "fraction")
     yield one("bits_both_strands", None if part.both is None else part.both / LN2, "bits")
-
-
-def position_curve(nll: np.ndarray, n: int, conditions: dict[str, Any]) -> Curve:
-    """Mean bits per base by the number of bases before the target, averaged over at most 128 equal stretches of positions."""
-    import numpy as np
-
-    edges = np.unique(np.linspace(0, len(nll), min(len(nll), MAX_CURVE_POINTS) + 1).astype(int))
-    pairs = list(pairwise(edges.tolist()))
-    x = [float((a + 1 + b) / 2) for a, b in pairs]
-    y = [float(nll[a:b].mean()) / LN2 for a, b in pairs]
-    return Curve(name="bits_per_base", unit="bits", x_name="context", x=x, y=y, n=max(1, n), conditions=conditions)
 
 
 def _too_good(spec: GenomeRunSpec, whole: Part) -> list[str]:

@@ -26,21 +26,25 @@ class TrainSampler(Sampler[Draw]):
 
     So the samples of a step are the same for every world size. The last incomplete global batch of an epoch is left out.
     batch_size is what one optimizer step sees: over all ranks, and over `accumulate` forward passes.
+    is_shuffled: False asks for 0, 1, 2, ...: for samples that are drawn anew each epoch anyway.
     Give DataLoader batch_size=sampler.local_batch_size, drop_last=True.
     UsageError if world_size * accumulate does not divide batch_size, or batch_size exceeds size.
     """
 
-    def __init__(self, size: int, batch_size: int, seed: int, rank: int = 0, world_size: int = 1, accumulate: int = 1) -> None:
+    def __init__(
+        self, size: int, batch_size: int, seed: int, rank: int = 0, world_size: int = 1, accumulate: int = 1, is_shuffled: bool = True
+    ) -> None:
         if batch_size % (world_size * accumulate):
             raise UsageError(
                 f"training.batch_size={batch_size} is that of an optimizer step and must be a multiple of "
                 f"processes x trainer.accumulate = {world_size} x {accumulate}"
             )
         if batch_size > size:
-            raise UsageError(f"training.batch_size={batch_size} exceeds the {size} training images; give at most that")
+            raise UsageError(f"training.batch_size={batch_size} exceeds the {size} training samples; give at most that")
         self.size, self.batch_size, self.seed, self.rank, self.world_size = size, batch_size, seed, rank, world_size
         self.local_batch_size = batch_size // (world_size * accumulate)
         self.steps_per_epoch = size // batch_size
+        self.is_shuffled = is_shuffled
         self.epoch, self.start_step = 0, 0
 
     def set_epoch(self, epoch: int) -> None:
@@ -52,7 +56,7 @@ class TrainSampler(Sampler[Draw]):
         return (self.steps_per_epoch - self.start_step) * (self.batch_size // self.world_size)
 
     def __iter__(self) -> Iterator[Draw]:
-        order = permutation(self.seed, self.epoch, self.size).tolist()
+        order = permutation(self.seed, self.epoch, self.size).tolist() if self.is_shuffled else range(self.size)
         for step in range(self.start_step, self.steps_per_epoch):
             batch = order[step * self.batch_size : (step + 1) * self.batch_size]
             yield from (Draw(self.epoch, index) for index in batch[self.rank :: self.world_size])

@@ -13,7 +13,7 @@ _MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)  # table 2 of the pa
 _WEYL = 0x9E3779B9, 0xBB67AE85  # golden ratio, sqrt(3) - 1
 _LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 
-ORDER, AUGMENTATION, WINDOWS = 0, 1, 2  # streams: what a number is for
+ORDER, AUGMENTATION, WINDOWS, LENGTHS, SEQUENCES, TESTS = range(6)  # streams: what a number is for
 
 
 def philox4x32(counter: tuple[np.ndarray, ...], key: tuple[int, int]) -> tuple[np.ndarray, ...]:

@@ -93,6 +93,7 @@ class LikelihoodResult:
     window_correct: np.ndarray  # int64, targets with the highest logit of all V tokens
     position_nll: np.ndarray  # float64 nats
     position_count: np.ndarray  # int64
+    position_correct: np.ndarray  # int64
     masked_nll_total: float | None
     masked_count: int | None
     unscored_mass_total: float  # softmax mass on tokens that are never targets

@@ -18,17 +18,20 @@ class CausalLM(TrainingModule):
     """Trains `net` (tokens [B, L] -> logits [B, L, V]) to predict tokens[:, 1:] from tokens[:, :-1].
 
     The loss is the mean over the targets of the batch below num_scored; a batch without any has loss 0 and gradient 0.
+    last: only the last so many targets of each window count (an answer), in training and validation; None: all.
     After each validation, `validation_nll` is the mean over all validation targets of all ranks, in nats.
     """
 
     selection_direction = "min"
     selected_on = "validation NLL"
 
-    def __init__(self, net: nn.Module, training: TrainingSpec, learning_rate: float, total_steps: int, num_scored: int) -> None:
+    def __init__(
+        self, net: nn.Module, training: TrainingSpec, learning_rate: float, total_steps: int, num_scored: int, last: int | None = None
+    ) -> None:
         super().__init__(net, training, learning_rate, total_steps)
         if training.loss != "cross_entropy":
             raise ValueError(f"training.loss = {training.loss}: a language model is trained with cross_entropy")
-        self.num_scored = num_scored
+        self.num_scored, self.last = num_scored, last
         self.likelihood = TokenLikelihood(num_scored)
         self.validation_nll = float("nan")
 
@@ -37,23 +40,29 @@ class CausalLM(TrainingModule):
         return self.validation_nll
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        tokens = batch[0]
-        nll, is_scored = token_nll(self.net(tokens[:, :-1]), tokens[:, 1:], self.num_scored)
+        logits, targets = self._predictions(batch[0])
+        nll, is_scored = token_nll(logits, targets, self.num_scored)
         loss = nll.sum() / is_scored.sum().clamp_min(1)
         self.check_finite(loss.detach())
         return loss
+
+    def _predictions(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """logits [B, K, V] and targets [B, K] of all positions, or of the last ones."""
+        if self.last is None:
+            return self.net(tokens[:, :-1]), tokens[:, 1:]
+        return self.net.head(self.net.hidden(tokens[:, :-1])[:, -self.last :]), tokens[:, -self.last :]
 
     def on_validation_epoch_start(self) -> None:
         self.likelihood.reset()
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        tokens, ids = batch[0], batch[1]
-        logits = self.net(tokens[:, :-1])
+        ids = batch[1]
+        logits, targets = self._predictions(batch[0])
         if not torch.isfinite(logits).all():
             raise FloatingPointError(
                 f"a validation logit is not finite in epoch {self.current_epoch + 1}, in the batch of window {int(ids[0])}"
             )
-        self.likelihood.update(logits, tokens[:, 1:])
+        self.likelihood.update(logits, targets)
 
     def on_validation_epoch_end(self) -> None:
         self.validation_nll = float(self.likelihood.compute())  # gathers over the ranks

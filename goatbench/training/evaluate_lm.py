@@ -77,7 +77,7 @@ class _Shard:
     context: int = 0
     has_mask: bool = False
     windows: list[Tensor] = field(default_factory=list)  # [b, 7] float64 on the CPU: see _all_windows
-    positions: Tensor | None = None  # [2, scored positions] float64: nll, count
+    positions: Tensor | None = None  # [3, scored positions] float64: nll, count, correct
     timings: list[tuple[int, float]] = field(default_factory=list)  # windows, seconds of each forward pass
 
     def run(self, batches: Batches) -> None:
@@ -140,7 +140,7 @@ class _Shard:
         self.has_mask |= mask is not None
         columns = [nll.sum(1), is_scored.sum(1), is_correct.sum(1), unscored_mass, (nll * is_masked).sum(1), is_masked.sum(1)]
         self.windows.append(torch.stack([ids.double(), *(c.double().cpu() for c in columns)], dim=1))
-        sums = torch.stack((nll.sum(0), is_scored.double().sum(0)))
+        sums = torch.stack((nll.sum(0), is_scored.double().sum(0), is_correct.double().sum(0)))
         self.positions = sums if self.positions is None else self.positions + sums
 
     def _score(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -183,8 +183,8 @@ def _summary(shard: _Shard, num_windows: int) -> LikelihoodResult:
         raise EvaluationError(f"the ranks were given windows of different contexts: {contexts.tolist()}")
     context = int(contexts[0])
     num_positions = shard.last or context
-    own = shard.positions if shard.positions is not None else torch.zeros(2, num_positions, dtype=torch.float64, device=device)
-    position_nll, position_count = ranks.gather(own[None]).sum(0).cpu().numpy()
+    own = shard.positions if shard.positions is not None else torch.zeros(3, num_positions, dtype=torch.float64, device=device)
+    position_nll, position_count, position_correct = ranks.gather(own[None]).sum(0).cpu().numpy()
     has_mask = bool(facts[:, 4].any())
     return LikelihoodResult(
         context=context,
@@ -195,6 +195,7 @@ def _summary(shard: _Shard, num_windows: int) -> LikelihoodResult:
         window_correct=rows[:, 3].astype(np.int64),
         position_nll=position_nll,
         position_count=position_count.astype(np.int64),
+        position_correct=position_correct.astype(np.int64),
         masked_nll_total=float(rows[:, 5].sum()) if has_mask else None,
         masked_count=int(rows[:, 6].sum()) if has_mask else None,
         unscored_mass_total=float(rows[:, 4].sum()),

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import UsageError
-from . import cache as disk
+from .. import cache_files
 from .codes import LETTERS
 
 LINE = 60
@@ -40,7 +40,7 @@ def manifest() -> dict:
 def embedded_fasta(cache_dir: Path | None = None) -> Path:
     """Path of the unpacked FASTA, made now if it is not there or is not whole. UsageError if the package's file is damaged."""
     content = manifest()
-    folder = disk.make_folder(disk.cache_root(cache_dir) / "genome" / f"embedded-{content['sha256'][:12]}")
+    folder = cache_files.make_folder(cache_files.cache_root(cache_dir) / "genome" / f"embedded-{content['sha256'][:12]}")
     path, beside = folder / "embedded.fa", folder / "embedded.fa.origins.json"
     names = ("assembly", "chromosome")
     origins = {
@@ -53,11 +53,11 @@ def embedded_fasta(cache_dir: Path | None = None) -> Path:
     packed = (_folder() / content["file"]).read_bytes()
     if _sha256(packed) != content["sha256"]:
         raise UsageError(f"{content['file']} of the package is not the file that its manifest names; reinstall goatbench")
-    with disk.written(path) as file:
+    with cache_files.written(path) as file:
         file.write(fasta_text(packed, content["contigs"]))
         file.flush()
         os.utime(file.fileno(), (_FIXED_TIME, _FIXED_TIME))
-    with disk.written(beside) as file:
+    with cache_files.written(beside) as file:
         file.write(text.encode())
     return path
 

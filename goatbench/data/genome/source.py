@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ...errors import UsageError
 from ...progress import Progress
+from .. import cache_files
 from . import cache, fasta
 from .contigs import resolve
 from .genome import ContigFile, Genome, Origin
@@ -20,7 +21,7 @@ LONG_BASES, LONG_BYTES = 50_000_000, 500_000_000  # from here on progress is sho
 
 
 class GenomeSource:
-    """`fasta` is indexed, and contigs are encoded when a genome is first asked for; both stay in the cache folder (cache.cache_root).
+    """`fasta` is indexed, and contigs are encoded when a genome is first asked for; both stay in the cache folder (cache_files.cache_root).
 
     The FASTA's own folder may be read-only. `lengths`: contig -> bases, in the order of the file. `notices`: what was found
     damaged or changed and made again, one line each; they are given as warnings too. If FASTA.origins.json lies beside the file
@@ -33,10 +34,10 @@ class GenomeSource:
         self.notices: list[str] = []
         fasta.check_readable(self.path)
         place = f"{self.path.stem[:40]}-{hashlib.sha256(str(self.path.resolve()).encode()).hexdigest()[:12]}"
-        self._home = cache.make_folder(cache.cache_root(cache_dir) / "genome" / place)
-        with cache.locked(self._home):
-            self._stamp = cache.stamp(self.path)
-            self._folder = cache.make_folder(self._home / self._stamp)
+        self._home = cache_files.make_folder(cache_files.cache_root(cache_dir) / "genome" / place)
+        with cache_files.locked(self._home):
+            self._stamp = cache_files.stamp(self.path)
+            self._folder = cache_files.make_folder(self._home / self._stamp)
             self.index = self._folder / "index.fai"
             self.lengths = self._known_lengths() or self._build_index()
         self.origins = read_origins(self.path)
@@ -46,16 +47,16 @@ class GenomeSource:
         names = list(dict.fromkeys(resolve(contig, self.lengths, str(self.path)) for contig in contigs))
         found = {name: cache.read_contig(self._folder, name) for name in names}
         if missing := [name for name in names if found[name] is None]:
-            with cache.locked(self._home):
+            with cache_files.locked(self._home):
                 found |= self._encode(missing)
         return Genome(found, str(self.path), {name: self.origins[name] for name in names if name in self.origins})
 
     def _known_lengths(self) -> dict[str, int] | None:
         """From the index in the cache, if it is whole and of this very file."""
-        previous = cache.read_json(self._home / "current.json")
+        previous = cache_files.read_json(self._home / "current.json")
         if previous and previous.get("stamp") != self._stamp:
             self._say(f"{self.path} has changed since it was last read: it is read anew")
-        mark = cache.read_json(self._folder / "index.json")
+        mark = cache_files.read_json(self._folder / "index.json")
         try:
             if mark and mark.get("sha256") == hashlib.sha256(self.index.read_bytes()).hexdigest():
                 return mark["lengths"]
@@ -66,13 +67,13 @@ class GenomeSource:
         return None
 
     def _build_index(self) -> dict[str, int]:
-        cache.remove_unfinished(self._folder)
+        cache_files.remove_unfinished(self._folder)
         (self._folder / "index.json").unlink(missing_ok=True)
         if self.path.stat().st_size > LONG_BYTES:
             print(f"indexing {self.path}: about a minute for 3 GB, once", file=sys.stderr, flush=True)
-        unfinished = self._folder / f"{cache.TEMPORARY}index"
+        unfinished = self._folder / f"{cache_files.TEMPORARY}index"
         fasta.build_index(self.path, unfinished)
-        with cache.written(self.index) as file:
+        with cache_files.written(self.index) as file:
             file.write(unfinished.read_bytes())
         unfinished.unlink()
         with fasta.open_fasta(self.path, self.index) as opened:
@@ -81,8 +82,9 @@ class GenomeSource:
             lengths = {name: record.rlen for name, record in opened.faidx.index.items()}
         self._check_unchanged()
         sha256 = hashlib.sha256(self.index.read_bytes()).hexdigest()
-        cache.write_json(self._folder / "index.json", {"format": cache.FORMAT_VERSION, "sha256": sha256, "lengths": lengths})
-        cache.write_json(self._home / "current.json", {"format": cache.FORMAT_VERSION, "stamp": self._stamp, "path": str(self.path)})
+        cache_files.write_json(self._folder / "index.json", {"format": cache_files.FORMAT_VERSION, "sha256": sha256, "lengths": lengths})
+        current = {"format": cache_files.FORMAT_VERSION, "stamp": self._stamp, "path": str(self.path)}
+        cache_files.write_json(self._home / "current.json", current)
         return lengths
 
     def _encode(self, names: list[str]) -> dict[str, ContigFile]:
@@ -92,7 +94,7 @@ class GenomeSource:
         if not missing:
             return found
         self._check_unchanged()
-        cache.remove_unfinished(self._folder)
+        cache_files.remove_unfinished(self._folder)
         for name in missing:
             if any(path.exists() for path in cache.paths_of(self._folder, name)):
                 self._say(f"the codes of {name} in the cache are damaged or unfinished: they are made again")
@@ -101,14 +103,14 @@ class GenomeSource:
         with fasta.open_fasta(self.path, self.index) as opened, shown as bar:
             for name in missing:
                 found[name] = cache.encode_contig(self._folder, opened, name, bar.advance if bar else lambda count: None)
-        if cache.stamp(self.path) != self._stamp:
+        if cache_files.stamp(self.path) != self._stamp:
             for name in missing:
                 cache.paths_of(self._folder, name)[1].unlink()
         self._check_unchanged()
         return found
 
     def _check_unchanged(self) -> None:
-        if cache.stamp(self.path) != self._stamp:
+        if cache_files.stamp(self.path) != self._stamp:
             raise UsageError(f"FASTA {self.path} changed while it was read; start again")
 
     def _say(self, notice: str) -> None:

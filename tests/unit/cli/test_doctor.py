@@ -57,6 +57,11 @@ def test_embedded_dna_is_whole():
     assert finding.level == "ok" and "8,710,155 bases in 8 pieces" in finding.text
 
 
+def test_embedded_text_is_whole():
+    finding = doctor.check_text()
+    assert finding.level == "ok" and "10,761,413 bytes in 233 documents" in finding.text
+
+
 def test_write_access(tmp_path):
     assert doctor.check_writable("runs_dir", tmp_path).level == "ok"
     assert doctor.check_writable("runs_dir", tmp_path / "new" / "deep").level == "ok"

@@ -76,8 +76,9 @@ def test_paired_difference_removes_what_windows_share():
 def test_result_properties_by_hand():
     result = LikelihoodResult(
         context=3, first_context=2, window_ids=np.array([0, 4]), window_nll=np.array([2.0, 1.0]), window_count=np.array([2, 1]),
-        window_correct=np.array([1, 0]), position_nll=np.array([2.5, 0.5, 0.0]), position_count=np.array([2, 1, 0]), masked_nll_total=0.5,
-        masked_count=1, unscored_mass_total=0.3, tokens_per_second=1.0, tokens_per_second_method="m", peak_memory_bytes=1,
+        window_correct=np.array([1, 0]), position_nll=np.array([2.5, 0.5, 0.0]), position_count=np.array([2, 1, 0]),
+        position_correct=np.array([1, 0, 0]), masked_nll_total=0.5, masked_count=1,
+        unscored_mass_total=0.3, tokens_per_second=1.0, tokens_per_second_method="m", peak_memory_bytes=1,
         peak_memory_method="rss", batch_size=2,
     )  # fmt: skip
     assert (result.count, result.nll_nats, result.accuracy, result.unscored_mass) == (3, 1.0, 1 / 3, pytest.approx(0.1))

@@ -47,6 +47,17 @@ def test_the_loss_is_the_mean_over_scored_targets():
     assert loss.item() == pytest.approx(-np.mean([math.log(P[t]) for t in scored]), rel=1e-6)
 
 
+def test_of_an_answer_only_the_last_targets_are_trained():
+    torch.manual_seed(0)
+    net = Decoder("nope", vocab_size=5, num_scored=4, seq_len=8, embed_dim=32, depth=1, num_heads=1)
+    tokens = torch.tensor([[0, 1, 2, 3, 1, 0], [3, 3, 2, 0, 1, 2]])
+    loss = CausalLM(net, RECIPE, 1e-2, 10, num_scored=4, last=2).training_step((tokens, torch.arange(2)), 0)
+    with torch.no_grad():
+        log_p = net(tokens[:, :-1]).double().log_softmax(-1)
+    by_hand = -np.mean([log_p[row, 3 + i, token].item() for row, answer in enumerate(([1, 0], [1, 2])) for i, token in enumerate(answer)])
+    assert loss.item() == pytest.approx(by_hand, rel=1e-6)
+
+
 def test_a_batch_without_targets_has_loss_and_gradient_zero():
     module = make(Constant())
     loss = module.training_step(batch([0, 4, 4], [1, 4, 4]), 0)

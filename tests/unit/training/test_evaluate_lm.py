@@ -68,6 +68,7 @@ def test_every_sum_by_hand(size, last):
     assert result.window_count.tolist() == scored.sum(1).tolist() and result.window_ids.tolist() == list(range(100, 100 + N))
     assert result.window_correct.tolist() == expected["right"].sum(1).tolist() and result.count == scored.sum()
     np.testing.assert_allclose(result.position_nll, np.nansum(nll, 0), rtol=1e-5)
+    assert result.position_correct.tolist() == expected["right"].sum(0).tolist()
     assert result.position_count.tolist() == scored.sum(0).tolist()
     assert result.nll_nats == pytest.approx(np.nanmean(nll), rel=1e-5)
     assert result.masked_nll_nats == pytest.approx(np.nanmean(nll[mask]), rel=1e-5)

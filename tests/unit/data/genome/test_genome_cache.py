@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from made_up_genome import codes_of, random_letters, write_fasta
 
+from goatbench.data import cache_files
 from goatbench.data.genome import cache, source
 from goatbench.data.genome.source import GenomeSource
 from goatbench.errors import UsageError
@@ -125,19 +126,19 @@ def test_sidecar_names_what_was_encoded(path, tmp_path):
     genome = read(path, tmp_path / "cache")
     with open(genome.files["one"].path[: -len("codes")] + "json") as file:
         content = json.load(file)
-    assert content["format"] == cache.FORMAT_VERSION and content["length"] == 900
+    assert content["format"] == cache_files.FORMAT_VERSION and content["length"] == 900
     assert [tuple(run) for run in content["n_runs"]] == list(genome.files["one"].n_runs)
 
 
 def test_cache_folder_is_chosen_by_the_environment(monkeypatch, tmp_path):
     monkeypatch.setenv("GOATBENCH_CACHE", str(tmp_path / "own"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert cache.cache_root() == tmp_path / "own"
+    assert cache_files.cache_root() == tmp_path / "own"
     monkeypatch.delenv("GOATBENCH_CACHE")
-    assert cache.cache_root() == tmp_path / "xdg" / "goatbench"
+    assert cache_files.cache_root() == tmp_path / "xdg" / "goatbench"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache.cache_root() == tmp_path / ".cache" / "goatbench"
+    assert cache_files.cache_root() == tmp_path / ".cache" / "goatbench"
 
 
 def test_a_cache_folder_that_cannot_be_made_is_one_line(path, tmp_path):
@@ -194,7 +195,7 @@ def test_killed_at_any_moment_leaves_nothing_that_is_trusted(path, tmp_path, eve
             warnings.simplefilter("ignore")
             genome = GenomeSource(path, tmp_path / "cache").genome(RECORDS)
         assert whole(genome), at
-        assert not [name for name in os.listdir(folder_of(genome)) if name.startswith(cache.TEMPORARY)], at
+        assert not [name for name in os.listdir(folder_of(genome)) if name.startswith(cache_files.TEMPORARY)], at
         shutil.rmtree(tmp_path / "cache")
         at += every
     assert exitcode == 0 and at > 25  # there were that many moments

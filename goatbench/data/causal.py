@@ -1,0 +1,97 @@
+"""What the data of every causal model have in common: training batches in an order of their own, exact evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import lightning
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from ..errors import UsageError
+from ..spec import DecoderSpec
+from .order import ShardSampler, TrainSampler
+
+
+class CausalData(lightning.LightningDataModule):
+    """Training batches are (tokens int64 [B, L + 1], ids [B]); evaluation batches too, and what `collate` adds.
+
+    Subclasses give `num_train` (samples an epoch), `training_set` (asked for with order.Draw) and `validation_windows`. Windows are
+    data sets of one length with a `context`, their input tokens. batch_size is that of an optimizer step, over all ranks and
+    `accumulate` batches.
+    """
+
+    is_shuffled = True
+    collate: Callable[[list], Any] | None = None
+    num_train: int
+    training_set: Dataset
+    validation_windows: Any
+
+    def __init__(
+        self,
+        data: Any,
+        model: DecoderSpec,
+        evaluation: Any,
+        *,
+        seed: int,
+        batch_size: int,
+        num_workers: int = 0,
+        accumulate: int = 1,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        super().__init__()
+        self.data, self.model, self.evaluation = data, model, evaluation
+        self.seed, self.batch_size, self.num_workers, self.accumulate = seed, batch_size, num_workers, accumulate
+        self._rank, self._world_size = rank, world_size
+
+    def check_batch_size(self) -> None:
+        """UsageError if an epoch would have no step."""
+        if self.batch_size > self.num_train:
+            raise UsageError(f"training.batch_size={self.batch_size}, but an epoch has {self.num_train} windows here; set a smaller one")
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Optimizer steps."""
+        return self.num_train // self.batch_size
+
+    def train_loader(self, epoch: int, start_step: int = 0) -> DataLoader:
+        """The batches of an epoch from `start_step` on: a function of (seed, epoch) alone."""
+        sampler = TrainSampler(self.num_train, self.batch_size, self.seed, *self._place(), self.accumulate, self.is_shuffled)
+        sampler.epoch, sampler.start_step = epoch, start_step
+        return self._loader(self.training_set, sampler, sampler.local_batch_size, drop_last=True)
+
+    def train_dataloader(self) -> DataLoader:
+        """For Lightning, which calls sampler.set_epoch before each epoch."""
+        return self.train_loader(self.trainer.current_epoch if self.trainer is not None else 0)
+
+    def val_dataloader(self) -> DataLoader:
+        """What checkpoints are selected on."""
+        return self.eval_loader(self.validation_windows)
+
+    def eval_loader(self, windows: Any) -> DataLoader:
+        """This rank's share: over all ranks every window exactly once."""
+        sampler = ShardSampler(len(windows), *self._place())
+        batch_size = max(1, self.evaluation.batch_tokens // windows.context)
+        return self._loader(windows, sampler, batch_size, drop_last=False, collate=self.collate)
+
+    def _place(self) -> tuple[int, int]:
+        if self.trainer is not None:
+            return self.trainer.global_rank, self.trainer.world_size
+        return self._rank, self._world_size
+
+    def _loader(
+        self, dataset: Dataset, sampler: Any, batch_size: int, drop_last: bool, collate: Callable[[list], Any] | None = None
+    ) -> DataLoader:
+        return DataLoader(
+            dataset,
+            batch_size=batch_size,
+            sampler=sampler,
+            num_workers=self.num_workers,
+            collate_fn=collate,
+            drop_last=drop_last,
+            pin_memory=torch.cuda.is_available(),
+            persistent_workers=self.num_workers > 0,
+            generator=torch.Generator(),  # its own: a loader must not move the global stream that dropout draws from
+        )

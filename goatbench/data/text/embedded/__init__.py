@@ -1,0 +1,1 @@
+"""Data files only, and the script that made them."""

@@ -1,0 +1,154 @@
+"""Made-up sequences with known answers, as data of a run. Each is a function of (seed, epoch, index), tests of (length, index)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from ...records.canonical import digest
+from ...records.record import DataInfo
+from ...spec import DecoderSpec, ToyDataSpec, ToyEvaluationSpec
+from ..causal import CausalData
+from ..order import Draw
+from ..philox import LENGTHS, SEQUENCES, TESTS, uniforms
+
+NUM_SYMBOLS = 24
+MARK, QUERY = NUM_SYMBOLS, NUM_SYMBOLS + 1  # token ids of the marks
+
+
+class Problem(NamedTuple):
+    """A kind of sequence. build(numbers [n, >= length + 4] in [0, 1), length, depths [n] or None) -> tokens int64 [n, length + 1].
+
+    The last `answer` tokens are what is asked for; length counts the tokens that the model reads. depths: where the needle lies,
+    0 .. 1; None: drawn.
+    """
+
+    name: str
+    answer: int
+    build: Callable[[np.ndarray, int, np.ndarray | None], np.ndarray]
+
+
+def needle_sequences(numbers: np.ndarray, length: int, depths: np.ndarray | None) -> np.ndarray:
+    """... filler MARK a b filler ... QUERY a b: filler and the two answer symbols are drawn from the same 24 symbols."""
+    num_filler = length - 5  # MARK a b, QUERY and a are read too
+    assert num_filler >= 0
+    symbols = (numbers[:, : num_filler + 2] * NUM_SYMBOLS).astype(np.int64)
+    filler, answer = symbols[:, :num_filler], symbols[:, num_filler:]
+    where = numbers[:, num_filler + 2] * (num_filler + 1) if depths is None else depths * num_filler + 0.5
+    where = np.minimum(where.astype(np.int64), num_filler)[:, None]
+    marks = np.broadcast_to(np.array([MARK, QUERY]), (len(numbers), 2))
+    parts = np.concatenate((filler, marks[:, :1], answer), axis=1)  # place of each part: filler 0 .., MARK a b from num_filler on
+    place = np.arange(num_filler + 3)
+    part = np.where(place < where, place, np.where(place < where + 3, num_filler + place - where, place - 3))
+    return np.concatenate((np.take_along_axis(parts, part, axis=1), marks[:, 1:], answer), axis=1)
+
+
+NEEDLE = Problem("needle", 2, needle_sequences)
+
+
+class SyntheticTraining(Dataset):
+    """Samples (tokens int64 [length + 1], index int), asked for with order.Draw(epoch, index) and a batch of one step at a time.
+
+    Every second step has a length of its own, uniform in min_length .. length: steps of one length teach some mechanisms where the
+    end is instead of what the mark means.
+    """
+
+    def __init__(self, problem: Problem, length: int, min_length: int | None, seed: int, num_samples: int, batch_size: int) -> None:
+        self.problem, self.length, self.min_length = problem, length, length if min_length is None else min_length
+        self.seed, self.num_samples, self.batch_size = seed, num_samples, batch_size
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def __getitem__(self, draw: Draw) -> tuple[Tensor, int]:
+        return self.__getitems__([draw])[0]
+
+    def __getitems__(self, draws: Sequence[Draw]) -> list[tuple[Tensor, int]]:
+        epoch, step = draws[0].epoch, draws[0].index // self.batch_size
+        assert {(draw.epoch, draw.index // self.batch_size) for draw in draws} == {(epoch, step)}
+        ids = np.array([draw.index for draw in draws])
+        length = self.length_of(epoch, step)
+        tokens = self.problem.build(uniforms(self.seed, epoch, ids, _count(length), SEQUENCES), length, None)
+        return [(row, int(i)) for row, i in zip(torch.from_numpy(tokens), ids, strict=True)]
+
+    def length_of(self, epoch: int, step: int) -> int:
+        if step % 2 == 0:
+            return self.length
+        drawn = uniforms(self.seed, epoch, np.array([step]), 4, LENGTHS)[0, 0]
+        return self.min_length + int(drawn * (self.length - self.min_length + 1))
+
+
+class SyntheticTest(Dataset):
+    """Samples (tokens int64 [context + 1], index int): `each` sequences at every depth, the same for every seed of a run.
+
+    depths: None draws the depth (validation). Sample i lies at depths[i // each].
+    """
+
+    def __init__(self, problem: Problem, context: int, depths: Sequence[float] | None, each: int) -> None:
+        self.context, self.each = context, each
+        ids = np.arange(each * len(depths or [0]))
+        numbers = uniforms(0 if depths else 1, context, ids, _count(context), TESTS)
+        at = np.repeat(np.array(depths), each) if depths else None
+        self.tokens = torch.from_numpy(problem.build(numbers, context, at))
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return self.tokens[index], index
+
+
+class SyntheticData(CausalData):
+    """Batches are (tokens int64 [B, L + 1], ids [B]); arguments: see CausalData. All sequences of a batch have one length."""
+
+    is_shuffled = False  # each sample is drawn anew in each epoch, and a step's samples must lie together
+
+    def __init__(
+        self, problem: Problem, data: ToyDataSpec, model: DecoderSpec, evaluation: ToyEvaluationSpec, *, seed: int, batch_size: int,
+        **machine: int,
+    ) -> None:  # fmt: skip
+        super().__init__(data, model, evaluation, seed=seed, batch_size=batch_size, **machine)
+        self.problem = problem
+        self.check_batch_size()
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint_of(self.problem, self.data)
+
+    training_fingerprint = fingerprint
+
+    @property
+    def info(self) -> DataInfo:
+        counts = {"train": self.num_train, "validation": self.data.num_validation, "test, of each length and depth": self.data.num_test}
+        return DataInfo(name=self.problem.name, fingerprint=self.fingerprint, counts=counts, source="synthetic: made up for the task")
+
+    @property
+    def num_train(self) -> int:
+        """Sequences an epoch."""
+        return self.data.num_train
+
+    @cached_property
+    def training_set(self) -> SyntheticTraining:
+        return SyntheticTraining(self.problem, self.model.seq_len, self.data.min_length, self.seed, self.num_train, self.batch_size)
+
+    @cached_property
+    def validation_windows(self) -> SyntheticTest:
+        return SyntheticTest(self.problem, self.model.seq_len, None, self.data.num_validation)
+
+    def test_windows(self, length: int) -> SyntheticTest:
+        return SyntheticTest(self.problem, length, self.evaluation.depths, self.data.num_test)
+
+
+def fingerprint_of(problem: Problem, data: ToyDataSpec) -> str:
+    return digest(["synthetic-1", problem.name, problem.answer, data.model_dump(mode="json")])
+
+
+def _count(length: int) -> int:
+    """Random numbers a sequence, a multiple of 4."""
+    return (length + 4 + 3) // 4 * 4

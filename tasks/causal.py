@@ -1,0 +1,139 @@
+"""What all tasks of a causal decoder share, whatever its tokens are: how the model is built, trained and scored.
+
+Imports no torch at the top: `goatbench list` and the leaderboards read the cards.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from goatbench.records.record import Cost, Curve, Outcome, TaskCard
+from goatbench.spec import RunSpec
+
+if TYPE_CHECKING:
+    from goatbench.data.causal import CausalData
+    from goatbench.models.decoder import Decoder
+    from goatbench.training.evaluate_lm import LikelihoodResult
+
+MAX_CURVE_POINTS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class CausalTask:
+    """One task; goatbench.execute calls the methods in this order. Subclasses give the data and measure.
+
+    answer_tokens: only the last so many targets of a window are trained and validated; None: all.
+    """
+
+    card: TaskCard
+    trains: ClassVar[bool] = True
+    answer_tokens: ClassVar[int | None] = None
+
+    def fingerprint(self, spec: Any) -> str:
+        """Of what this run would read; no torch."""
+        raise NotImplementedError
+
+    def model(self, spec: Any) -> Decoder:
+        from goatbench.attention.kernels.select import get_kernel
+        from goatbench.models import build_decoder
+
+        net = build_decoder(spec.model, spec.attention, get_kernel(spec.kernel))
+        net.set_grad_checkpointing(spec.trainer.checkpoint_activations)
+        return net
+
+    def model_info(self, spec: Any, net: Decoder) -> dict[str, Any]:
+        """Fields of records.ModelInfo but for the name; the kernels are observed on one training and one evaluation window each."""
+        import torch
+
+        from goatbench.models import kernels_used, model_info
+
+        train = kernels_used(net.train(), torch.zeros(1, spec.model.seq_len, dtype=torch.int64))
+        with torch.inference_mode():
+            evaluation = kernels_used(net.eval(), torch.zeros(1, spec.model.seq_len, dtype=torch.int64))
+        return {**model_info(net), "kernel_train": train, "kernel_eval": evaluation}
+
+    def data(self, spec: Any) -> CausalData:
+        raise NotImplementedError
+
+    def protocol(self, spec: Any) -> dict[str, Any]:
+        """What must agree between two rows of one board, beside task version, scale and data."""
+        return {
+            "preset": spec.evaluation.preset, "train_context": spec.model.seq_len, "dtype": spec.trainer.precision,
+            "part": spec.task.split, "model": spec.model.name,
+        }  # fmt: skip
+
+    def train(self, spec: Any, net: Decoder, data: CausalData, checkpoint: Path, meta: dict[str, Any]) -> None:
+        """Trains and writes the weights of the best epoch, with meta and what training did, to `checkpoint`."""
+        from goatbench.training.causal_lm import CausalLM
+        from goatbench.training.fit import fit
+
+        steps = spec.training.epochs * data.steps_per_epoch
+        module = CausalLM(net, spec.training, spec.learning_rate, steps, spec.model.num_scored, self.answer_tokens)
+        fit(module, data, spec.trainer, spec.training.epochs, checkpoint, seed=spec.seed, meta=meta)
+
+    def measure(self, spec: Any, net: Decoder, data: CausalData, folder: Path | None) -> Outcome:
+        raise NotImplementedError
+
+
+def machine_of(spec: RunSpec) -> dict[str, int]:
+    """The arguments of a CausalData that the machine decides, and the batch."""
+    return {
+        "seed": spec.seed,
+        "batch_size": spec.training.batch_size,
+        "num_workers": spec.trainer.num_workers,
+        "accumulate": spec.trainer.accumulate,
+    }
+
+
+def evaluate(spec: Any, net: Decoder, data: CausalData, windows: Any, label: str, last: int | None = None) -> LikelihoodResult:
+    """Exact likelihood of every target of the windows, or of their last `last` ones."""
+    import torch
+
+    from goatbench.training.evaluate_lm import evaluate_lm
+
+    return evaluate_lm(
+        net,
+        data.eval_loader(windows),
+        num_windows=len(windows),
+        num_scored=spec.model.num_scored,
+        device=device_of(spec),
+        last=last,
+        progress_label=label,
+        autocast_dtype=torch.bfloat16 if spec.trainer.precision == "bf16-mixed" else None,
+    )
+
+
+def device_of(spec: RunSpec) -> str:
+    import torch
+
+    return "cuda" if spec.trainer.accelerator != "cpu" and torch.cuda.is_available() else "cpu"
+
+
+def evaluation_costs(result: LikelihoodResult, unit: str, conditions: dict[str, Any]) -> list[Cost]:
+    """Throughput and peak memory of an evaluation. unit: 'tokens', 'bytes', 'bases'."""
+    return [
+        Cost(
+            name=f"eval_{unit}_per_second", value=result.tokens_per_second, unit=f"{unit}/s",
+            method=result.tokens_per_second_method, conditions=conditions,
+        ),
+        Cost(
+            name="eval_peak_memory_bytes", value=result.peak_memory_bytes, unit="bytes",
+            method=result.peak_memory_method, conditions=conditions,
+        ),
+    ]  # fmt: skip
+
+
+def position_curve(name: str, x_name: str, result: LikelihoodResult, conditions: dict[str, Any]) -> Curve:
+    """Mean bits per token by the number of tokens before the target, averaged over at most 128 equal stretches of positions."""
+    import numpy as np
+
+    nll = result.position_nll_nats / math.log(2)
+    edges = np.unique(np.linspace(0, len(nll), min(len(nll), MAX_CURVE_POINTS) + 1).astype(int))
+    pairs = list(pairwise(edges.tolist()))
+    x = [float((a + 1 + b) / 2) for a, b in pairs]
+    y = [float(nll[a:b].mean()) for a, b in pairs]
+    return Curve(name=name, unit="bits", x_name=x_name, x=x, y=y, n=max(1, int(result.position_count.min())), conditions=conditions)

@@ -1,0 +1,135 @@
+"""What does a model do with more text than it was trained on? The same target bytes under 1x to 16x the training length.
+
+Two protocols, as readers of length-extrapolation numbers cannot tell them apart: `same_target` scores the same bytes under every
+context, so that only the context differs; `non_overlapping` cuts the same text into windows of each length and scores all of it, so
+that a longer window also means fewer bytes with little context (ALiBi's "early token curse", arXiv 2108.12409, appendix B).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from goatbench.records.record import Cost, Curve, Measurement, Metric, Outcome, TaskCard
+from goatbench.spec import TextRunSpec
+
+from .causal import evaluate, evaluation_costs, position_curve
+from .text import SOURCE, TRAINING, TextTask
+
+if TYPE_CHECKING:
+    from goatbench.data.text.module import TextData
+    from goatbench.data.text.windows import TextWindows
+    from goatbench.models.decoder import Decoder
+    from goatbench.training.evaluate_lm import LikelihoodResult
+
+LN2 = math.log(2)
+SAME_TARGET, NON_OVERLAPPING = "same_target", "non_overlapping"
+METRICS = (
+    Metric(name="bits_per_byte", unit="bits", direction="lower", chance=8.0, bounds=(0, None), digits=4),
+    Metric(name="nll_nats", unit="nats", direction="lower", chance=math.log(256), bounds=(0, None), digits=4),
+    Metric(name="perplexity", unit="bytes", direction="lower", chance=256.0, bounds=(1, None), digits=3),
+    Metric(name="bits_change", unit="bits", direction="lower", digits=4),
+)
+PROTOCOL = (
+    TRAINING + "Test documents with at least 16 training lengths are scored under windows of 1, 2, 4, 8 and 16 training lengths, each a "
+    "BOS and the bytes before the target; sums over bytes, BOS is never a target. same_target (headline): the last bytes of every "
+    "window, the same bytes at every length; bits_change is the paired difference to the training length. non_overlapping: the same "
+    "stretches cut into windows of each length, every byte scored. A token is a byte. A table of learned positions has no entries "
+    "beyond the training length: n/a, never clamped."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LmLength(TextTask):
+    """`goatbench run task=lm_length`."""
+
+    def measure(self, spec: TextRunSpec, net: Decoder, data: TextData, folder: Path | None) -> Outcome:
+        base, split, num_targets = spec.model.seq_len, spec.task.split, spec.evaluation.num_targets
+        contexts = [base * multiple for multiple in sorted({1, *spec.task.multiples})]
+        blocks = data.tiling(split, max(contexts), num_targets, spec.evaluation.num_blocks)
+        spans = data.tiling(split, max(contexts), max(contexts), spec.evaluation.num_spans)
+        measurements: list[Measurement] = []
+        costs: list[Cost] = []
+        curves: list[Curve] = []
+        at_base: LikelihoodResult | None = None
+        for context in contexts:
+            same, cut = (_conditions(spec, protocol, context) for protocol in (SAME_TARGET, NON_OVERLAPPING))
+            if net.max_positions is not None and context > net.max_positions:
+                measurements += [_absent(net.max_positions, where, m) for where in (same, cut) for m in METRICS]
+                continue
+            result = evaluate(spec, net, data, blocks.with_context(context), f"same bytes, {context} of context", last=num_targets)
+            at_base = result if context == base else at_base
+            measurements += _measurements(result, same, at_base)
+            costs += evaluation_costs(result, "bytes", {"context": context})
+            result = evaluate(spec, net, data, _cut(spans, context), f"windows of {context} without overlap")
+            measurements += _measurements(result, cut, None)
+            curves.append(position_curve("bits_per_byte", "position", result, cut))
+        return Outcome(measurements=measurements, costs=costs, curves=curves)
+
+
+def _cut(spans: TextWindows, context: int) -> TextWindows:
+    """Whole windows only: a multiple that does not divide the longest one scores the last bytes of each span."""
+    return spans.with_context(spans.context // context * context).cut_into(context)
+
+
+def _conditions(spec: TextRunSpec, protocol: str, context: int) -> dict[str, Any]:
+    stride = spec.evaluation.num_targets if protocol == SAME_TARGET else context
+    return {
+        "multiple": context // spec.model.seq_len, "context": context, "protocol": protocol, "window": context, "stride": stride,
+        "split": spec.task.split,
+    }  # fmt: skip
+
+
+def _absent(limit: int, conditions: dict[str, Any], metric: Metric) -> Measurement:
+    reason = f"not applicable: positions beyond {limit} have no learned entry"
+    return Measurement(metric=metric.name, value=None, unit=metric.unit, n=0, reason=reason, conditions=conditions)
+
+
+def _measurements(result: LikelihoodResult, conditions: dict[str, Any], at_base: LikelihoodResult | None) -> list[Measurement]:
+    """at_base: the same targets under the training length, for the paired difference; None: other windows, nothing to pair."""
+    from goatbench.metrics.likelihood import paired_difference
+
+    nats, stderr = result.nll_nats, result.nll_stderr
+    change, change_stderr = None, None
+    if at_base is not None:
+        change, change_stderr = paired_difference(result.window_nll, at_base.window_nll, result.window_count)
+
+    def one(metric: str, value: float | None, unit: str, error: float | None, method: str = "ratio estimator over windows") -> Measurement:
+        reason = None if value is not None else "not applicable: the windows differ from length to length"
+        kind = None if error is None else method
+        return Measurement(
+            metric=metric, value=value, unit=unit, n=result.count, stderr=error, stderr_method=kind, reason=reason, conditions=conditions
+        )
+
+    def times(error: float | None, factor: float) -> float | None:
+        return None if error is None else error * factor
+
+    return [
+        one("bits_per_byte", nats / LN2, "bits", times(stderr, 1 / LN2)),
+        one("nll_nats", nats, "nats", stderr),
+        one("perplexity", math.exp(nats), "bytes", times(stderr, math.exp(nats)), "ratio estimator over windows, delta method"),
+        one("bits_change", times(change, 1 / LN2), "bits", times(change_stderr, 1 / LN2), "paired, ratio estimator over windows"),
+    ]
+
+
+LM_LENGTH = LmLength(
+    TaskCard(
+        name="lm_length",
+        version=1,
+        domain="text",
+        summary="next-byte NLL of the same bytes under 1x to 16x the training length",
+        protocol=PROTOCOL,
+        metrics=METRICS,
+        primary_metric="bits_per_byte",
+        primary_conditions={"multiple": 16, "split": "test"},
+        column_condition="multiple",
+        column_label="context",
+        column_details=("window", "stride"),
+        row_conditions=("protocol",),
+        headline_rows={"protocol": (SAME_TARGET,)},
+        expected_time={"smoke": "under 20 s", "embedded": "about 2 minutes on one CPU core", "paper": "days on 8 GPUs"},
+        source=SOURCE,
+    )
+)

@@ -1,0 +1,125 @@
+"""The text and toy tasks at smoke scale, in this process: records, columns, limits, mistakes."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from goatbench.compose import compose
+from goatbench.errors import UsageError
+from goatbench.execute import execute
+
+SMALL = ["scale=smoke", "evaluation.batch_tokens=4096"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("text")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GOATBENCH_CACHE", str(folder / "cache"))
+        yield lambda *overrides: execute(compose([*overrides, *SMALL, f"runs_dir={folder / 'runs'}"]))
+
+
+@pytest.fixture(scope="module")
+def length(run):
+    return run("task=lm_length", "attention=goat")
+
+
+@pytest.fixture(scope="module")
+def found(run):
+    return run("task=needle", "attention=goat")
+
+
+def cells(record, metric, **conditions):
+    """multiple -> measurement."""
+    chosen = [m for m in record.measurements if m.metric == metric and conditions.items() <= m.conditions.items()]
+    return {m.conditions["multiple"]: m for m in chosen}
+
+
+def test_both_protocols_of_lm_length(length):
+    assert length.status == "ok", length.error
+    same, cut = (cells(length, "bits_per_byte", protocol=p) for p in ("same_target", "non_overlapping"))
+    assert list(same) == list(cut) == [1, 2, 4, 8, 16]
+    assert {m.n for m in same.values()} == {4 * 16} and {m.n for m in cut.values()} == {2 * 1024}
+    assert [m.conditions["window"] for m in same.values()] == [64, 128, 256, 512, 1024] == [m.conditions["stride"] for m in cut.values()]
+    assert {m.conditions["stride"] for m in same.values()} == {16}
+    assert all(5 < m.value < 8.2 for m in (*same.values(), *cut.values()))  # eight steps: less than 8 bits, far from English's 2
+
+
+def test_one_sum_gives_nats_bits_and_perplexity(length):
+    for protocol in ("same_target", "non_overlapping"):
+        bits, nats, ppl = (cells(length, metric, protocol=protocol) for metric in ("bits_per_byte", "nll_nats", "perplexity"))
+        for multiple in bits:
+            assert bits[multiple].value == pytest.approx(nats[multiple].value / math.log(2), rel=1e-12)
+            assert ppl[multiple].value == pytest.approx(math.exp(nats[multiple].value), rel=1e-12)
+    change = cells(length, "bits_change", protocol="same_target")
+    bits = cells(length, "bits_per_byte", protocol="same_target")
+    assert change[1].value == 0
+    assert change[16].value == pytest.approx(bits[16].value - bits[1].value, abs=1e-9) and change[16].stderr > 0
+    assert cells(length, "bits_change", protocol="non_overlapping")[2].reason.startswith("not applicable")
+
+
+def test_the_curve_is_the_same_sum_by_position(length):
+    for multiple, context in ((1, 64), (16, 1024)):
+        (curve,) = [c for c in length.curves if c.conditions["multiple"] == multiple]
+        mean = cells(length, "bits_per_byte", protocol="non_overlapping")[multiple].value
+        assert sum(curve.y) / len(curve.y) == pytest.approx(mean, rel=1e-9) and curve.x[-1] <= context
+
+
+def test_what_the_record_says_of_the_text(length):
+    assert length.data.counts["train documents"] == 174 and "State of the Union" in length.data.source
+    assert length.protocol["tokens"] == "bytes" and length.training.selected_on == "validation NLL"
+
+
+def test_needle_counts_whole_answers(found):
+    assert found.status == "ok", found.error
+    exact, tokens = cells(found, "exact_match"), cells(found, "token_accuracy")
+    assert list(exact) == [1, 2, 4, 8, 16] and [m.conditions["length"] for m in exact.values()] == [32, 64, 128, 256, 512]
+    assert {m.n for m in exact.values()} == {5 * 4} and {m.n for m in tokens.values()} == {5 * 4 * 2}
+    assert all(exact[m].value <= tokens[m].value and exact[m].stderr > 0 for m in exact)
+    assert all(2 < m.value < 5 for m in cells(found, "nll_nats").values())  # ln 24 = 3.2: nothing is learned in 8 steps
+    assert any("not learned" in note for note in found.notes)
+
+
+def test_the_grid_agrees_with_the_column(found):
+    for multiple, measurement in cells(found, "exact_match").items():
+        curves = {c.conditions["bound"]: c for c in found.curves if c.conditions["multiple"] == multiple}
+        assert curves["estimate"].x == [0, 0.25, 0.5, 0.75, 1] and curves["estimate"].n == 4
+        assert sum(curves["estimate"].y) / 5 == pytest.approx(measurement.value)
+        ends = zip(curves["wilson_low"].y, curves["estimate"].y, curves["wilson_high"].y, strict=True)
+        assert all(0 <= low <= rate <= high <= 1 and low < high for low, rate, high in ends)
+        zero = [high for high, rate in zip(curves["wilson_high"].y, curves["estimate"].y, strict=True) if rate == 0]
+        assert all(high == pytest.approx(3.8415 / (4 + 3.8415), abs=1e-4) for high in zero)  # z^2 / (n + z^2), by hand
+
+
+@pytest.mark.parametrize(("task", "metric"), [("lm_length", "bits_per_byte"), ("needle", "exact_match")])
+def test_a_table_of_positions_ends_where_it_ends(run, task, metric):
+    record = run(f"task={task}", "attention=learned_absolute")
+    assert record.status == "ok", record.error
+    measured = [m for m in record.measurements if m.metric == metric]
+    assert all((m.value is not None) == (m.conditions["multiple"] == 1) for m in measured)
+    assert all("no learned entry" in m.reason for m in measured if m.value is None)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["task=lm_length", "data=text_files"], "data.path=PATH"),
+        (["task=lm_length", "data.path=x.txt"], "data=text_files"),
+        (["task=lm_length", "task.multiples=[100000]"], "no test document has"),
+        (["task=lm_length", "evaluation.num_blocks=10000000"], "windows of 1024 bytes"),
+        (["task=lm_length", "model=decoder_toy"], "vocab_size 257"),
+        (["task=lm_length", "evaluation.num_targets=65"], "num_targets"),
+        (["task=lm_length", "training.batch_size=1000"], "batch_size"),
+        (["task=lm_length", "attention=rope_axial"], "rope"),
+        (["task=needle", "model=decoder_text_nano"], "num_scored 24"),
+        (["task=needle", "data.min_length=100"], "min_length"),
+        (["task=needle", "evaluation.depths=[2]"], "depths"),
+        (["task=needle", "training.batch_size=1000"], "batch_size"),
+    ],
+)
+def test_mistakes_are_one_line(run, overrides, says):
+    with pytest.raises(UsageError) as raised:
+        run(*overrides)
+    assert says in str(raised.value) and "\n" not in str(raised.value)

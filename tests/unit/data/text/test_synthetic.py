@@ -1,0 +1,96 @@
+"""Made-up sequences: the needle is where it should be, once, and every sequence depends on what it should."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from goatbench.data.order import Draw
+from goatbench.data.text.synthetic import MARK, NEEDLE, QUERY, SyntheticData, SyntheticTest, SyntheticTraining
+from goatbench.errors import UsageError
+from goatbench.spec import DecoderSpec, ToyDataSpec, ToyEvaluationSpec
+
+
+def places(tokens: np.ndarray) -> list[int]:
+    """Where the mark is; the rest of each row must be as the task says."""
+    found = []
+    for row in tokens.tolist():
+        (place,) = [i for i, token in enumerate(row) if token == MARK]  # verbatim once
+        assert row[-3] == QUERY and row.count(QUERY) == 1 and row[place + 1 : place + 3] == row[-2:]
+        assert all(token < 24 for i, token in enumerate(row) if i not in (place, len(row) - 3))
+        found.append(place)
+    return found
+
+
+def test_needles_lie_at_their_depths():
+    test = SyntheticTest(NEEDLE, 45, (0.0, 0.25, 1.0), each=20)  # 45 tokens are read: 40 of filler, MARK a b, QUERY and a
+    assert len(test) == 60 and test.tokens.shape == (60, 46)
+    assert places(test.tokens.numpy()) == [0] * 20 + [10] * 20 + [40] * 20
+    assert test.tokens[:20, 1:3].unique(dim=0).shape[0] > 15  # needles differ
+
+
+def test_drawn_depths_and_symbols_are_uniform():
+    tokens = SyntheticTest(NEEDLE, 32, None, each=8000).tokens.numpy()
+    counts = np.bincount(places(tokens), minlength=28)
+    assert len(counts) == 28 and abs(counts - 8000 / 28).max() < 5 * np.sqrt(8000 / 28)  # five standard deviations
+    for column in (-2, -1):
+        symbols = np.bincount(tokens[:, column], minlength=24)
+        assert len(symbols) == 24 and abs(symbols - 8000 / 24).max() < 5 * np.sqrt(8000 / 24)
+    assert abs(np.corrcoef(tokens[:, -2], tokens[:, -1])[0, 1]) < 5 / np.sqrt(8000)
+
+
+def test_every_second_step_is_shorter_and_whole():
+    training = SyntheticTraining(NEEDLE, 32, 10, seed=0, num_samples=640, batch_size=64)
+    lengths = [training.length_of(0, step) for step in range(400)]
+    assert set(lengths[::2]) == {32} and set(lengths[1::2]) == set(range(10, 33))
+    short = next(step for step in range(1, 10, 2) if lengths[step] < 32)
+    rows = training.__getitems__([Draw(0, 64 * short + i) for i in range(64)])
+    assert {len(tokens) for tokens, _ in rows} == {lengths[short] + 1}
+    places(torch.stack([tokens for tokens, _ in rows]).numpy())
+
+
+def test_a_sample_depends_on_seed_epoch_and_index_only():
+    def sample(seed, epoch, index, batch):
+        training = SyntheticTraining(NEEDLE, 32, 10, seed, 640, 64)
+        return training.__getitems__([Draw(epoch, i) for i in batch])[list(batch).index(index)][0].tolist()
+
+    alone = sample(0, 0, 140, [140])
+    assert sample(0, 0, 140, range(128, 192)) == alone
+    assert all(sample(*other, [other[2]]) != alone for other in ((1, 0, 140), (0, 1, 140), (0, 0, 141)))
+
+
+@pytest.fixture
+def make():
+    model = DecoderSpec(
+        kind="decoder", name="m", vocab_size=32, num_scored=24, seq_len=32, embed_dim=8, depth=1, num_heads=1, mlp_ratio=1
+    )
+    evaluation = ToyEvaluationSpec(kind="toy", preset="p", depths=[0.0, 1.0])
+
+    def make(seed=0, num_train=48, **machine):
+        data = ToyDataSpec(kind="toy", name="synthetic", num_train=num_train, num_validation=6, num_test=3, min_length=10)
+        return SyntheticData(NEEDLE, data, model, evaluation, seed=seed, batch_size=16, **machine)
+
+    return make
+
+
+def test_a_step_has_the_same_samples_for_every_number_of_processes(make):
+    alone = [sorted(batch[0].tolist()) for batch in make().train_loader(1)]
+    assert [len(batch) for batch in alone] == [16, 16, 16]
+    for machine in ({"world_size": 2}, {"world_size": 2, "accumulate": 4}):
+        ranks = [[row for batch in make(rank=r, **machine).train_loader(1) for row in batch[0].tolist()] for r in (0, 1)]
+        together = [sorted(ranks[0][i : i + 8] + ranks[1][i : i + 8]) for i in (0, 8, 16)]
+        assert together == alone
+
+
+def test_tests_are_the_same_for_every_seed_and_unlike_training(make):
+    one, other = make(seed=0).test_windows(64), make(seed=1).test_windows(64)
+    assert torch.equal(one.tokens, other.tokens) and one.tokens.shape == (6, 65)
+    assert make(seed=0).fingerprint == make(seed=1).fingerprint != make(num_train=64).fingerprint
+    trained = {tuple(row) for batch in make().train_loader(0) for row in batch[0].tolist()}
+    assert not trained & {tuple(row) for row in make().validation_windows.tokens.tolist()}
+
+
+def test_an_epoch_without_a_step_is_said(make):
+    with pytest.raises(UsageError, match="batch_size=16, but an epoch has 8"):
+        make(num_train=8)
