@@ -64,7 +64,8 @@ def _against_card(record: RunRecord):
     if record.task.name not in tasks:
         yield unknown("task", record.task.name, tasks.names())
         return
-    card = tasks.get(record.task.name).card
+    task = tasks.get(record.task.name)
+    card = task.card
     if record.task.version > card.version:
         yield f"{card.name} has no version {record.task.version}, its newest is {card.version}"
     if record.status is not Status.OK or record.task.version != card.version:
@@ -78,6 +79,7 @@ def _against_card(record: RunRecord):
         elif m.value is not None:
             yield from _value(m, known[m.metric].bounds, record)
     yield from _completeness(record.measurements, card)
+    yield from getattr(task, "contradictions", lambda measurements: ())(record.measurements)
 
 
 def _value(m: Measurement, bounds: tuple[float | None, float | None] | None, record: RunRecord):

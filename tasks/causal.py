@@ -6,12 +6,14 @@ Imports no torch at the top: `goatbench list` and the leaderboards read the card
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from goatbench.records.record import Cost, Curve, Outcome, TaskCard
+from goatbench.records.canonical import canonical_json
+from goatbench.records.record import Cost, Curve, Measurement, Outcome, TaskCard
 from goatbench.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -77,6 +79,31 @@ class CausalTask:
 
     def measure(self, spec: Any, net: Decoder, data: CausalData, folder: Path | None) -> Outcome:
         raise NotImplementedError
+
+    def contradictions(self, measurements: list[Measurement]) -> Iterator[str]:
+        """What cannot all be true of one record: nats, bits and perplexity under the same conditions are one number."""
+        yield from unit_contradictions(measurements)
+
+
+def by_conditions(measurements: Iterable[Measurement]) -> Iterator[tuple[dict[str, Any], dict[str, Measurement]]]:
+    """(conditions, metric -> measurement) of those that have a value."""
+    groups: dict[str, dict[str, Measurement]] = {}
+    for m in measurements:
+        if m.value is not None:
+            groups.setdefault(canonical_json(m.conditions), {})[m.metric] = m
+    for found in groups.values():
+        yield next(iter(found.values())).conditions, found
+
+
+def unit_contradictions(measurements: Iterable[Measurement]) -> Iterator[str]:
+    for conditions, found in by_conditions(measurements):
+        if "nll_nats" not in found:
+            continue
+        nats = found["nll_nats"].value
+        same = {"bits_per_base": nats / math.log(2), "bits_per_byte": nats / math.log(2), "perplexity": math.exp(nats)}
+        for name, value in same.items():
+            if name in found and not math.isclose(found[name].value, value, rel_tol=1e-6):
+                yield f"{name} = {found[name].value:g}, but nll_nats = {nats:g} means {value:g} ({canonical_json(conditions)})"
 
 
 def machine_of(spec: RunSpec) -> dict[str, int]:

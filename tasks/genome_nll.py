@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from goatbench.records.record import Cost, Measurement, Metric, Outcome, TaskCard
 from goatbench.spec import GenomeRunSpec
 
-from .causal import position_curve
+from .causal import position_curve, unit_contradictions
 from .genome import SOURCE, TRAINING, GenomeTask, codes_of, evaluate, markov_models, write_inputs
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from goatbench.training.evaluate_lm import LikelihoodResult
 
 LN2 = math.log(2)
+MASKED = REPEAT, NON_REPEAT = "repeat", "non-repeat"
 TOO_GOOD_BITS, TOO_GOOD_CONTEXT = 1.6, 1024  # what compressors reach on euchromatin; below it suspect a leak or scored N
 
 METRICS = (
@@ -89,6 +90,24 @@ class GenomeNll(GenomeTask):
         notes, artifacts = _too_good(spec, parts[0]), write_inputs(folder, data)
         return Outcome(measurements=measurements, costs=costs, curves=curves, artifacts=artifacts, notes=notes)
 
+    def contradictions(self, measurements: list[Measurement]) -> Iterator[str]:
+        yield from unit_contradictions(measurements)
+        yield from _pooled(measurements)
+
+
+def _pooled(measurements: list[Measurement]) -> Iterator[str]:
+    """The whole split is its regions put together."""
+    for name in {m.conditions.get("reference") for m in measurements}:
+        nats = {m.conditions["region"]: m for m in measurements if m.metric == "nll_nats" and m.conditions.get("reference") == name}
+        whole = next((nats[m.conditions["split"]] for m in nats.values() if m.conditions["split"] in nats), None)
+        regions = [m for region, m in nats.items() if whole is not None and region not in (whole.conditions["region"], *MASKED)]
+        if whole is None or not regions:
+            continue
+        n, mean = sum(m.n for m in regions), sum(m.n * m.value for m in regions) / max(1, sum(m.n for m in regions))
+        if n != whole.n or not math.isclose(mean, whole.value, rel_tol=1e-6):
+            who = f" of {name}" if name else ""
+            yield f"the regions{who} pool to {mean:g} nats over {n} bases, the whole says {whole.value:g} over {whole.n}"
+
 
 def _both_strands(
     spec: GenomeRunSpec, net: Decoder, data: GenomeData, windows: EvaluationWindows, name: str
@@ -119,9 +138,9 @@ def _window_parts(
 def _masked_parts(result: LikelihoodResult) -> Iterator[Part]:
     """Soft-masked bases (repeats) and the others, where there are both."""
     if result.masked_count and result.masked_count < result.count:
-        yield Part("repeat", result.masked_nll_total, result.masked_count, None, None, None, None)
+        yield Part(REPEAT, result.masked_nll_total, result.masked_count, None, None, None, None)
         rest = float(result.window_nll.sum()) - result.masked_nll_total
-        yield Part("non-repeat", rest, result.count - result.masked_count, None, None, None, None)
+        yield Part(NON_REPEAT, rest, result.count - result.masked_count, None, None, None, None)
 
 
 def _reference_parts(
@@ -145,7 +164,7 @@ def _reference_parts(
     is_masked = (codes[:, 1:] & MASK) != 0
     if is_masked.any() and not is_masked.all():
         nll = nll if masked is windows else _scores(model, codes)[0]
-        for region, flags in (("repeat", is_masked), ("non-repeat", ~is_masked)):
+        for region, flags in ((REPEAT, is_masked), (NON_REPEAT, ~is_masked)):
             yield Part(region, float(nll[flags].sum()), int(flags.sum()), None, None, None, None)
 
 

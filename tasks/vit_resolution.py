@@ -10,6 +10,7 @@ Imports no torch at the top: `goatbench list` and the leaderboards read the card
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -139,6 +140,19 @@ class VisionTask:
             ):
                 costs.append(Cost(name=name, value=value, unit=unit, method=method, conditions=where))
         return Outcome(measurements=measurements, costs=costs)
+
+    def contradictions(self, measurements: list[Measurement]) -> Iterator[str]:
+        """What cannot all be true of one record: top-5 below top-1, or a change that is not the difference to base."""
+        found = {(m.metric, m.conditions["nominal"], m.conditions["coords"]): m.value for m in measurements if m.value is not None}
+        for (metric, nominal, coords), value in found.items():
+            top5, base = found.get(("top5", nominal, coords)), found.get(("top1", BASE, coords))
+            change = found.get(("top1_change", nominal, coords))
+            if metric != "top1":
+                continue
+            if top5 is not None and top5 < value - 1e-9:
+                yield f"top5 = {top5:g} is below top1 = {value:g} at {nominal}"
+            if base is not None and change is not None and abs(value - base - change) > 1e-6:
+                yield f"top1_change = {change:g} at {nominal}, but top1 is {value:g} there and {base:g} at base"
 
     def _evaluate(self, spec: VisionRunSpec, net: GoatViT, data: ImageData, pixels: int, mode: str) -> Evaluation:
         import torch

@@ -171,6 +171,29 @@ def test_the_board_shows_yardsticks_once_and_unranked(folder):
 
 
 @pytest.mark.parametrize(
+    ("metric", "region", "says"),
+    [("bits_per_base", "test", "but nll_nats"), ("perplexity", "chr3", "but nll_nats"), ("nll_nats", None, "pool to")],
+)
+def test_a_record_with_an_edited_score_is_refused(folder, tmp_path, metric, region, says):
+    record = json.loads(json.dumps(records(folder, "genome_nll")[0]))
+    for m in record["measurements"]:
+        if "reference" in m["conditions"] or m["value"] is None:
+            continue
+        if region is None and m["conditions"]["region"] == "test":  # consistent in its units, but not with its regions
+            nats = 0.9
+            m["value"] = {"nll_nats": nats, "bits_per_base": nats / math.log(2), "perplexity": math.exp(nats)}.get(m["metric"], m["value"])
+        elif m["metric"] == metric and m["conditions"]["region"] == region:
+            m["value"] -= 0.5
+    edited = tmp_path / record["run_id"] / "record.json"
+    edited.parent.mkdir()
+    edited.write_text(json.dumps(record))
+    (tmp_path / "results").mkdir()
+    done = goatbench("submit", str(edited.parent), "--results-dir", str(tmp_path / "results"), "--allow-dirty", cwd=folder)
+    assert done.returncode == 2 and "contradicts itself" in done.stderr and says in done.stderr, done.stderr
+    assert not list((tmp_path / "results").iterdir())
+
+
+@pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (["data=fasta"], "data.fasta=PATH"),

@@ -1,6 +1,7 @@
 """Names, lazy imports, clashes."""
 
 import ast
+from dataclasses import fields
 from importlib import util
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def test_a_target_must_name_an_attribute():
 
 def test_a_plugin_is_told_its_own_name():
     registry = Registry("attention", {})
-    Registries(*[_Bound(registry, "theirs")] * 4).attentions.add("mine", "mine:Mine")
+    Registries(*[_Bound(registry, "theirs")] * len(fields(Registries))).attentions.add("mine", "mine:Mine")
     assert registry.provider("mine") == "theirs"
 
 
