@@ -147,6 +147,8 @@ def _run(spec: RunSpec, task: Any, record: dict[str, Any], folder: Path | None) 
     data = task.data(spec)
     record["data"] = data.info
     record["protocol"] = task.protocol(spec)
+    if hasattr(task, "check"):
+        task.check(spec, data)  # what the data cannot give is known before training, not after
     costs = _train(spec, task, net, data, record) if task.trains else []
     start = time.process_time()
     outcome = task.measure(spec, net, data, folder)

@@ -26,7 +26,9 @@ def outcome_lines(record: RunRecord, card: TaskCard, path: Path) -> list[str]:
         numbers = [text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True)]
         lines.append("  ".join([row[0].ljust(widths[0]), *numbers]))
     counts = sorted({m.n for m in record.measurements})
-    lines.append(f"±: standard error over n = {', '.join(f'{n:,}' for n in counts)} examples of one seed; other seeds are not covered")
+    measured = f"n = {', '.join(f'{n:,}' for n in counts if n)} examples of one seed"
+    has_errors = any(m.stderr is not None for m in record.measurements)
+    lines.append(f"±: standard error over {measured}; other seeds are not covered" if has_errors else measured)
     if (training := record.training) is not None:
         reused = f"weights of run {training.from_run} (same training hash; retrain=true trains anew)"
         weights = reused if training.reused else "trained in this run"

@@ -77,6 +77,9 @@ class CausalTask:
         module = CausalLM(net, spec.training, spec.learning_rate, steps, spec.model.num_scored, self.answer_tokens)
         fit(module, data, spec.trainer, spec.training.epochs, checkpoint, seed=spec.seed, meta=meta)
 
+    def check(self, spec: Any, data: CausalData) -> None:
+        """UsageError, before training, if the data cannot give what `measure` will ask for."""
+
     def measure(self, spec: Any, net: Decoder, data: CausalData, folder: Path | None) -> Outcome:
         raise NotImplementedError
 

@@ -55,6 +55,14 @@ class GenomeTask(CausalTask):
         }  # fmt: skip
 
 
+def letters_note(data: GenomeData) -> str:
+    """What the sequence is made of, over all contigs of the run."""
+    rows = data.genome.report().values()
+    known, unknown, other = (sum(sum(int(row[key]) for key in keys) for row in rows) for keys in ("ACGT", "N", ("other",)))
+    strange = f", {other:,} other letters (read as N)" if other else ""
+    return f"sequence: {known:,} A C G T, {unknown:,} N{strange} in {len(rows)} contigs; by contig in contigs.json"
+
+
 def write_inputs(folder: Path | None, data: GenomeData) -> list[str]:
     """What the run read, beside its record: split.tsv (every interval) and contigs.json (length, M5, counts, share of N by contig)."""
     import json

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from goatbench.records.record import Cost, Measurement, Metric, Outcome, TaskCard
 from goatbench.spec import GenomeRunSpec
 
-from .genome import SOURCE, TRAINING, GenomeTask, codes_of, device_of, interpolated, markov_models, write_inputs
+from .genome import SOURCE, TRAINING, GenomeTask, codes_of, device_of, interpolated, letters_note, markov_models, write_inputs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,6 +67,9 @@ class Places(NamedTuple):
 class GenomeGc(GenomeTask):
     """`goatbench run task=genome_gc`."""
 
+    def check(self, spec: GenomeRunSpec, data: GenomeData) -> None:
+        _places(spec, data)
+
     def measure(self, spec: GenomeRunSpec, net: Decoder, data: GenomeData, folder: Path | None) -> Outcome:
         import time
 
@@ -79,7 +84,8 @@ class GenomeGc(GenomeTask):
         costs = [Cost(name="generated_bases_per_cpu_second", value=rate, unit="bases/s", method="process CPU time, rank 0")]
         artifacts = write_inputs(folder, data)
         artifacts += write_artifacts(folder, data, places, expected, drawn) if folder is not None else []
-        return Outcome(measurements=measurements, costs=costs, artifacts=artifacts, notes=_composition_notes(places.real, drawn))
+        notes = [letters_note(data), *_composition_notes(places.real, drawn)]
+        return Outcome(measurements=measurements, costs=costs, artifacts=artifacts, notes=notes)
 
 
 def _places(spec: GenomeRunSpec, data: GenomeData) -> Places:
@@ -214,12 +220,13 @@ def _track_measurements(
 
 
 def _lag1(track: np.ndarray, places: Places) -> float:
-    """Autocorrelation of neighbouring windows, over all regions."""
+    """Autocorrelation of windows that touch, over all regions."""
     import numpy as np
 
     from goatbench.metrics.gc_content import pearson
 
-    follows = np.array([a[0] == b[0] for a, b in zip(places.loci, places.loci[1:], strict=False)])
+    window = places.real.shape[1]
+    follows = np.array([(contig, start + window) == after for (contig, start), after in pairwise(places.loci)], bool)
     return pearson(track[:-1][follows], track[1:][follows])
 
 
@@ -278,21 +285,33 @@ def write_artifacts(folder: Path, data: GenomeData, places: Places, expected: np
 
 
 def _plots(folder: Path, loci: list, window: int, real, generated, expected, bands) -> list[str]:
+    """One figure a chromosome: the longest stretch of places that touch."""
     import numpy as np
 
     from goatbench.plots import style
     from goatbench.plots.gc_tracks import gc_tracks
 
+    stretches: list[list[int]] = []
+    for index, locus in enumerate(loci):
+        touches = bool(stretches) and loci[stretches[-1][-1]][0] == locus[0] and loci[stretches[-1][-1]][2] == locus[1]
+        stretches = [*stretches[:-1], [*stretches[-1], index]] if touches else [*stretches, [index]]
+    longest: dict[str, list[int]] = {}
+    for stretch in stretches:
+        chromosome = loci[stretch[0]][0]
+        longest[chromosome] = max(longest.get(chromosome, []), stretch, key=len)
     names = []
-    chromosomes = np.array([locus[0] for locus in loci])
-    for chromosome in dict.fromkeys(chromosomes.tolist()):
-        here = chromosomes == chromosome
-        shown = {"true": real[here], "generated (mean of samples, band 10-90 %)": generated[here], "expected": expected[here]}
-        band = {"generated (mean of samples, band 10-90 %)": (bands[0][here], bands[1][here])}
-        start = next(locus[1] for locus in loci if locus[0] == chromosome)
-        figure = gc_tracks(chromosome, start, window, shown, band)
-        names += [path.name for path in style.save(figure, folder / f"gc_{chromosome}")]
+    for chromosome, here in longest.items():
+        label = "generated (mean of samples, band 10-90 %)"
+        shown = {"true": real[here], label: generated[here], "expected": expected[here]}
+        band = {label: (np.asarray(bands[0])[here], np.asarray(bands[1])[here])}
+        figure = gc_tracks(chromosome, loci[here[0]][1], window, shown, band)
+        names += [path.name for path in style.save(figure, folder / f"gc_{file_name(chromosome)}")]
     return names
+
+
+def file_name(contig: str) -> str:
+    """A contig's name as part of a file name: any character may stand in a FASTA header."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", contig)[:60]
 
 
 GENOME_GC = GenomeGc(

@@ -15,12 +15,13 @@ from goatbench.records.record import Cost, Measurement, Metric, Outcome, TaskCar
 from goatbench.spec import GenomeRunSpec
 
 from .causal import evaluation_costs
-from .genome import SOURCE, TRAINING, GenomeTask, codes_of, evaluate, interpolated, markov_models, write_inputs
+from .genome import SOURCE, TRAINING, GenomeTask, codes_of, evaluate, interpolated, letters_note, markov_models, write_inputs
 
 if TYPE_CHECKING:
     import numpy as np
 
     from goatbench.data.genome.module import GenomeData
+    from goatbench.data.genome.windows import EvaluationWindows
     from goatbench.models.decoder import Decoder
 
 LN2 = math.log(2)
@@ -41,12 +42,20 @@ PROTOCOL = (
 class GenomeLength(GenomeTask):
     """`goatbench run task=genome_length`."""
 
-    def measure(self, spec: GenomeRunSpec, net: Decoder, data: GenomeData, folder: Path | None) -> Outcome:
+    def check(self, spec: GenomeRunSpec, data: GenomeData) -> None:
+        self._tilings(spec, data)
+
+    def _tilings(self, spec: GenomeRunSpec, data: GenomeData) -> dict[int, EvaluationWindows]:
         from goatbench.data.genome.windows import same_target_windows
 
+        e, intervals = spec.evaluation, data.intervals(spec.task.split)
+        contexts = [spec.model.seq_len * multiple for multiple in sorted({1, *spec.task.multiples})]
+        return same_target_windows(data.genome, intervals, e.num_targets, contexts, e.num_blocks)
+
+    def measure(self, spec: GenomeRunSpec, net: Decoder, data: GenomeData, folder: Path | None) -> Outcome:
         base, split, num_targets = spec.model.seq_len, spec.task.split, spec.evaluation.num_targets
-        contexts = [base * multiple for multiple in sorted({1, *spec.task.multiples})]
-        tilings = same_target_windows(data.genome, data.intervals(split), num_targets, contexts, spec.evaluation.num_blocks)
+        tilings = self._tilings(spec, data)
+        contexts = list(tilings)
         conditions = {context: {"multiple": context // base, "context": context, "split": split} for context in contexts}
         measurements: list[Measurement] = []
         costs: list[Cost] = []
@@ -63,7 +72,7 @@ class GenomeLength(GenomeTask):
             measurements += _measurements(totals[context], totals[base], num_targets, conditions[context])
             costs += evaluation_costs(result, "bases", {"context": context})
         measurements += _reference(spec, data, codes_of(tilings[base]), num_targets, list(conditions.values()))
-        return Outcome(measurements=measurements, costs=costs, artifacts=write_inputs(folder, data))
+        return Outcome(measurements=measurements, costs=costs, artifacts=write_inputs(folder, data), notes=[letters_note(data)])
 
 
 def _reference(spec: GenomeRunSpec, data: GenomeData, codes: np.ndarray, num_targets: int, conditions: list[dict]) -> list[Measurement]:

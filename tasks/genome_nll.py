@@ -17,7 +17,7 @@ from goatbench.records.record import Cost, Measurement, Metric, Outcome, TaskCar
 from goatbench.spec import GenomeRunSpec
 
 from .causal import position_curve, unit_contradictions
-from .genome import SOURCE, TRAINING, GenomeTask, codes_of, evaluate, markov_models, write_inputs
+from .genome import SOURCE, TRAINING, GenomeTask, codes_of, evaluate, letters_note, markov_models, write_inputs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,7 +59,7 @@ class Part(NamedTuple):
     nll: float  # nats
     count: int
     stderr: float | None  # of the mean nll
-    correct: int | None
+    correct: float | None
     other: float | None  # softmax mass on what is no target
     both: float | None  # mean nll over both strands, in nats
 
@@ -67,6 +67,9 @@ class Part(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class GenomeNll(GenomeTask):
     """`goatbench run task=genome_nll`."""
+
+    def check(self, spec: GenomeRunSpec, data: GenomeData) -> None:
+        data.windows(spec.task.split)
 
     def measure(self, spec: GenomeRunSpec, net: Decoder, data: GenomeData, folder: Path | None) -> Outcome:
         split = spec.task.split
@@ -87,7 +90,7 @@ class GenomeNll(GenomeTask):
             Cost(name="eval_peak_memory_bytes", value=forward.peak_memory_bytes, unit="bytes", method=forward.peak_memory_method),
         ]
         curves = [position_curve("bits_per_base", "context", forward, {"region": split})]
-        notes, artifacts = _too_good(spec, parts[0]), write_inputs(folder, data)
+        notes, artifacts = [letters_note(data), *_too_good(spec, parts[0])], write_inputs(folder, data)
         return Outcome(measurements=measurements, costs=costs, curves=curves, artifacts=artifacts, notes=notes)
 
     def contradictions(self, measurements: list[Measurement]) -> Iterator[str]:
@@ -146,7 +149,7 @@ def _masked_parts(result: LikelihoodResult) -> Iterator[Part]:
 def _reference_parts(
     model: MarkovModel | None, data: GenomeData, windows: EvaluationWindows, masked: EvaluationWindows, split: str, both_strands: bool
 ) -> Iterator[Part]:
-    """The same regions for a yardstick; None: the uniform distribution, which counts its first base as its guess."""
+    """The same regions for a yardstick; None: the uniform distribution, right once in four times."""
     import numpy as np
 
     from goatbench.data.genome.codes import MASK
@@ -159,7 +162,8 @@ def _reference_parts(
         totals, counts = nll[chosen].sum(1), np.full(int(chosen.sum()), nll.shape[1])
         both = None if other is None else float((totals.sum() + other[chosen].sum()) / (2 * counts.sum()))
         stderr = None if model is None else ratio_stderr(totals, counts)
-        yield Part(region, float(totals.sum()), int(counts.sum()), stderr, int(correct[chosen].sum()), 0.0, both)
+        right = counts.sum() / 4 if model is None else int(correct[chosen].sum())
+        yield Part(region, float(totals.sum()), int(counts.sum()), stderr, right, 0.0, both)
     codes = codes_of(masked)
     is_masked = (codes[:, 1:] & MASK) != 0
     if is_masked.any() and not is_masked.all():
@@ -175,7 +179,8 @@ def _scores(model: MarkovModel | None, codes: np.ndarray) -> tuple[np.ndarray, n
     from goatbench.metrics.markov import window_correct, window_nll
 
     if model is None:
-        return np.full((len(codes), codes.shape[1] - 1), math.log(4)), (codes[:, 1:] & 7) == 0
+        shape = len(codes), codes.shape[1] - 1
+        return np.full(shape, math.log(4)), np.zeros(shape, bool)
     return window_nll(model, codes), window_correct(model, codes)
 
 
@@ -200,7 +205,7 @@ def _measurements(part: Part, conditions: dict[str, Any]) -> Iterator[Measuremen
 
     def one(metric: str, value: float | None, unit: str, factor: float | None = None) -> Measurement:
         stderr = factor * part.stderr if factor is not None and part.stderr is not None else None
-        reason = None if value is not None else "not applicable: measured for whole regions only"
+        reason = None if value is not None else "not applicable: not measured for this region apart"
         n, kind = part.count, method if stderr is not None else None
         return Measurement(metric=metric, value=value, unit=unit, n=n, stderr=stderr, stderr_method=kind, reason=reason, conditions=where)
 

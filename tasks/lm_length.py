@@ -45,11 +45,19 @@ PROTOCOL = (
 class LmLength(TextTask):
     """`goatbench run task=lm_length`."""
 
+    def check(self, spec: TextRunSpec, data: TextData) -> None:
+        self._tilings(spec, data)
+
+    def _tilings(self, spec: TextRunSpec, data: TextData) -> tuple[TextWindows, TextWindows]:
+        """(blocks whose last bytes are scored, spans that are cut into windows), both at the longest context."""
+        e, longest = spec.evaluation, spec.model.seq_len * max([1, *spec.task.multiples])
+        blocks = data.tiling(spec.task.split, longest, e.num_targets, e.num_blocks)
+        return blocks, data.tiling(spec.task.split, longest, longest, e.num_spans)
+
     def measure(self, spec: TextRunSpec, net: Decoder, data: TextData, folder: Path | None) -> Outcome:
-        base, split, num_targets = spec.model.seq_len, spec.task.split, spec.evaluation.num_targets
+        base, num_targets = spec.model.seq_len, spec.evaluation.num_targets
         contexts = [base * multiple for multiple in sorted({1, *spec.task.multiples})]
-        blocks = data.tiling(split, max(contexts), num_targets, spec.evaluation.num_blocks)
-        spans = data.tiling(split, max(contexts), max(contexts), spec.evaluation.num_spans)
+        blocks, spans = self._tilings(spec, data)
         measurements: list[Measurement] = []
         costs: list[Cost] = []
         curves: list[Curve] = []

@@ -119,8 +119,9 @@ def codes_of(windows: EvaluationWindows) -> np.ndarray:
 
 
 def regions_of(windows: EvaluationWindows, intervals: Sequence[Interval]) -> np.ndarray:
-    """str [n]: the region that each window lies in (of overlapping intervals the later one)."""
-    ordered = sorted(intervals, key=lambda interval: interval.start)
-    starts = {contig: np.array([i.start for i in ordered if i.contig == contig]) for contig in {i.contig for i in ordered}}
+    """str [n]: the region that the targets of each window lie in. Cores are disjoint, what lies around them is context only."""
+    ordered = sorted(intervals, key=lambda interval: interval.core_start)
+    starts = {contig: np.array([i.core_start for i in ordered if i.contig == contig]) for contig in {i.contig for i in ordered}}
     names = {contig: [i.region for i in ordered if i.contig == contig] for contig in starts}
-    return np.array([names[contig][np.searchsorted(starts[contig], start, "right") - 1] for contig, start in windows.loci])
+    lead = windows.context + 1 - windows.targets
+    return np.array([names[contig][np.searchsorted(starts[contig], start + lead, "right") - 1] for contig, start in windows.loci])

@@ -77,3 +77,26 @@ def test_splits_nearer_than_the_longest_context_are_refused(tmp_path, monkeypatc
     assert GenomeData(spec.data, spec.model, spec.evaluation, seed=0, batch_size=4).info.counts["train bases"] == 8000
     with pytest.raises(UsageError, match="200 bases apart"):
         GenomeData(spec.data, spec.model, spec.evaluation, seed=0, batch_size=4, longest_context=2048)
+
+
+def test_a_window_belongs_to_the_region_of_its_targets_not_of_its_context(tmp_path, monkeypatch):
+    monkeypatch.setenv("GOATBENCH_CACHE", str(tmp_path / "cache"))
+    fasta, split = tmp_path / "a.fa", tmp_path / "split.tsv"
+    fasta.write_text(">one\n" + "ACGT" * 5000 + "\n>two\n" + "ACGT" * 3000 + "\n")
+    rows = [
+        ("one", 0, 8000, "train", 0, 8000, ""),
+        ("one", 9000, 20000, "validation", 9000, 20000, ""),
+        ("two", 0, 7000, "test", 100, 6000, "left"),
+        ("two", 5000, 12000, "test", 6000, 12000, "right"),
+    ]
+    head = "contig\tstart\tend\tsplit\tcore_start\tcore_end\tregion"
+    split.write_text("\n".join([head, *("\t".join(map(str, row)) for row in rows)]) + "\n")
+    local = ["data=fasta", f"data.fasta={fasta}", "data.split=file", f"data.split_file={split}"]
+    local += ["data.num_validation=4", "data.num_test=null"]
+    spec = compose(["task=genome_nll", "scale=smoke", "data.num_train=8", *local]).spec
+    data = GenomeData(spec.data, spec.model, spec.evaluation, seed=0, batch_size=4)
+    windows = data.windows("test")
+    regions = regions_of(windows, data.intervals("test"))
+    for region, (first, last) in {"left": (100, 6000), "right": (6000, 12000)}.items():
+        targets = [start + 1 for (_, start), name in zip(windows.loci, regions, strict=True) if name == region]
+        assert min(targets) >= first and max(targets) + 128 <= last and len(targets) == (last - first) // 128
