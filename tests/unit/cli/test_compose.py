@@ -55,11 +55,12 @@ CHOICES = [f"{group}={name}" for group in ("model", "data", "evaluation", "train
 
 @pytest.mark.parametrize("choice", CHOICES)
 def test_every_choice_composes(choice):
-    of_paper = ("patch16", "imagenet", "deit3", "lookhere", "timm", "gpu", "ddp", "25m", "125m", "paper")
-    scale = "paper" if any(word in choice for word in of_paper) else "embedded"
-    scale = "smoke" if "nano" in choice else scale
-    words = {"lm_length": ("text",), "needle": ("toy", "synthetic"), "genome_nll": ("genome", "chr20", "fasta", "decoder")}
-    task = next((task for task, parts in words.items() if any(part in choice for part in parts)), "vit_res512")
+    of_paper = ("patch16", "imagenet", "deit3", "lookhere", "timm", "gpu", "ddp", "25m", "paper")
+    scale = "paper" if any(word in choice for word in of_paper) else "smoke" if "nano" in choice else "embedded"
+    group, _, name = choice.partition("=")
+    kind = TREE.read(group, name).get("kind", "vit")
+    kind = next((word for word in ("text", "toy") if word in name), "genome") if kind == "decoder" else kind
+    task = {"vit": "vit_res512", "images": "vit_res512", "genome": "genome_nll", "text": "lm_length", "toy": "needle"}[kind]
     assert COMPOSER.compose([f"task={task}", f"scale={scale}", choice]).spec.scale == scale
 
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 from attention_cases import OPTIONS
-from goatbench.tasks import needle
 
 from goatbench.data.text.synthetic import NEEDLE as PROBLEM
 from goatbench.models import Decoder
 from goatbench.models.generate import generate
+from goatbench.tasks import needle
 from goatbench.training.evaluate_lm import evaluate_lm
 
 
