@@ -167,11 +167,11 @@ def test_what_is_no_dna_is_refused(tmp_path, monkeypatch, letters, expected):
 
 
 def test_letters_that_are_not_ascii(tmp_path):
-    for at in (b"ACGTACGT%s\n", b"AC%sGT\nACGTAC\nA\n"):
-        path = tmp_path / "g.fa"
-        path.write_bytes(b">bad\n" + at % "\u00e9".encode() + b">good\nACGT\n")
-        said = refused(path, tmp_path)
-        assert "bad" in said and ("not ASCII letters" in said or "unequal length" in said)
+    path = tmp_path / "g.fa"
+    for at in (b"ACGTACGT%s\n", b"AC%sGT\n", b"ACGTAC\nA%s\n", b"AC%sGT\nACGTAC\nA\n", b"AC%sGT\nACGTA%s\nA\n"):
+        path.write_bytes(b">bad\n" + at.replace(b"%s", "\u00e9".encode()) + b">good\nACGT\n")
+        with pytest.raises(UsageError, match=r"record 'bad'.*(not ASCII|unequal length)"):
+            GenomeSource(path, tmp_path / "cache").genome(["bad"])
 
 
 def test_rare_letters_and_masks_are_dna(tmp_path):

@@ -7,8 +7,9 @@ from goatbench.errors import UsageError
 
 COMPOSER = Composer()
 NAMES = [
-    "hg38(1).fa", "a,b.fa", "38", "true", "my genome.fa", "\u00e4 \u65e5\u672c\u00a0.fa", "[x] {y}=z.fa", "a'b\"c\\.fa", "\\'", "glob(*)", "a#b:c@d.fa",
-]  # fmt: skip
+    *("hg38(1).fa", "a,b.fa", "38", "true", "my genome.fa", "\u00e4 \u65e5\u672c\u00a0.fa"),
+    *("[x] {y}=z.fa", "a'b\"c\\.fa", "\\'", "glob(*)", "a#b:c@d.fa"),
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
