@@ -59,6 +59,7 @@ class Composer:
         self._plain: dict[tuple[str, str, str], dict[str, Any]] = {}
 
     def compose(self, overrides: list[str]) -> Composed:
+        overrides = [_literal_path(line) for line in overrides]
         parsed = [_parse(line) for line in overrides]
         choices = self._choices(parsed)
         given = zip(overrides, parsed, strict=True)
@@ -91,7 +92,7 @@ class Composer:
         """The single overrides that this one stands for; glob(...) on attentions takes those that are defined for these axes."""
         from hydra.core.override_parser.types import Glob
 
-        override = _parse(line, sweep=True)
+        override = _parse(_literal_path(line), sweep=True)
         if not override.is_sweep_override():
             return [line]
         if isinstance(override.value(), Glob):
@@ -209,6 +210,25 @@ class Composer:
             raise UsageError(f"{key}{str(error).splitlines()[0]}") from None
 
 
+def _literal_path(line: str) -> str:
+    """The override of a path with its value quoted for Hydra, so that any file name can be given as it is; other overrides as they are.
+
+    `null` unsets a path. A value in quotes is left to Hydra: "data.fasta='a.fa','b.fa'" is a sweep, data.fasta=a,b.fa is one file.
+    """
+    from hydra.core.override_parser.types import Quote, QuotedString
+
+    if any("\ud800" <= letter <= "\udfff" for letter in line):
+        raise UsageError(f"{line!a} is not valid UTF-8: rename the file, or link to it under another name")
+    key, equals, value = line.partition("=")
+    if not equals or key.strip().lstrip("+") not in PATH_KEYS or value.strip().lower() == "null":
+        return line
+    if len(value) > 1 and value[0] in "'\"" and value[-1] == value[0]:
+        return line
+    if not value.strip():
+        raise UsageError(f"'{line}' names no path: write {key}=PATH, or {key}=null for none")
+    return f"{key}={QuotedString(value, Quote.single).with_quotes()}"
+
+
 def _parse(line: str, sweep: bool = False) -> Override:
     """One override in Hydra's grammar. Outside a sweep, a value with several alternatives is an error."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -217,7 +237,10 @@ def _parse(line: str, sweep: bool = False) -> Override:
     try:
         override = OverridesParser.create().parse_override(line)
     except HydraException:
-        raise UsageError(f"cannot read '{line}': write key=value, such as attention=goat, seed=3, task.resolutions=[224,512]") from None
+        key, equals, value = line.partition("=")
+        quoted = f"; text with blanks, commas or brackets goes in two pairs of quotes: \"{key}='{value}'\"" if equals and value else ""
+        wanted = "write key=value, such as attention=goat, seed=3, task.resolutions=[224,512]"
+        raise UsageError(f"cannot read '{line}': {wanted}{quoted}") from None
     if override.is_sweep_override() and not sweep:
         raise UsageError(f"'{line}' holds several values; run them all with: goatbench run -m {line} ...")
     return override

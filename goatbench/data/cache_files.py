@@ -26,8 +26,8 @@ def cache_root(cache_dir: Path | None = None) -> Path:
     if cache_dir is not None:
         return Path(cache_dir)
     if own := os.environ.get("GOATBENCH_CACHE"):
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "goatbench"
+        return Path(os.path.expanduser(own))
+    return Path(os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~/.cache")) / "goatbench"
 
 
 def make_folder(folder: Path) -> Path:
@@ -70,12 +70,23 @@ def _open_lock(path: Path) -> BinaryIO:
 
 def remove_unfinished(folder: Path) -> None:
     """What killed processes left behind. Only under the lock."""
-    for path in folder.glob(f"{TEMPORARY}*"):
-        path.unlink(missing_ok=True)
+    remove(*folder.glob(f"{TEMPORARY}*"))
+
+
+def remove(*paths: Path) -> None:
+    """Files of the cache that are there no longer. UsageError if the folder cannot be written."""
+    for path in paths:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise UsageError(f"cannot remove {path}: {error.strerror}; set GOATBENCH_CACHE to a folder that can be written") from None
 
 
 def write_json(path: Path, content: dict) -> None:
-    replace_atomic(path, json.dumps(content, indent=1).encode() + b"\n")
+    try:
+        replace_atomic(path, json.dumps(content, indent=1).encode() + b"\n")
+    except UsageError as error:
+        raise UsageError(f"{error} with GOATBENCH_CACHE") from None
 
 
 def read_json(path: Path) -> dict | None:
@@ -90,8 +101,9 @@ def read_json(path: Path) -> dict | None:
 @contextmanager
 def written(path: Path) -> Iterator[BinaryIO]:
     """A file that appears under its name whole and synced, or not at all."""
-    handle, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=path.parent)
+    temporary = None
     try:
+        handle, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=path.parent)
         with os.fdopen(handle, "wb") as file:
             yield file
             file.flush()
@@ -101,4 +113,5 @@ def written(path: Path) -> Iterator[BinaryIO]:
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror or error}; make room or set GOATBENCH_CACHE to another folder") from None
     finally:
-        Path(temporary).unlink(missing_ok=True)
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)

@@ -10,6 +10,7 @@ import numpy as np
 LETTERS = "ACGTN"
 N = 4
 TOKEN, MASK = 7, 8
+_DNA = b"ACGTNRYSWKMBDHVXacgtnryswkmbdhvx-."
 NUM_TARGETS = 4  # A C G T: what a model is scored on
 VOCAB_SIZE = 5
 
@@ -50,6 +51,11 @@ def letter_counts(letters: bytes) -> dict[str, int]:
     counts["other"] = len(letters) - sum(counts.values())
     counts["masked"] = int(by_byte[ord("a") : ord("z") + 1].sum())
     return counts
+
+
+def odd_letters(letters: bytes) -> bytes:
+    """Those that are no DNA code of either case: not ACGTN, IUPAC (RYSWKM BDHV), X (a masked base), or a gap."""
+    return letters.translate(None, _DNA)
 
 
 def n_runs(codes: np.ndarray) -> np.ndarray:

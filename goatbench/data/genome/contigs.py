@@ -32,6 +32,12 @@ def _accessions() -> dict[str, tuple[str, str]]:
 ACCESSIONS = _accessions()
 
 
+def short(name: str) -> str:
+    """At most 60 letters of a name, for messages; none that would break the line."""
+    cut = name if len(name) <= 60 else f"{name[:58]}.."
+    return cut if cut.isprintable() else ascii(cut)[1:-1]
+
+
 def identify(name: str) -> tuple[str, str] | None:
     """(chromosome "1" .. "22", "X", "Y", "M"; assembly or "") that a contig name stands for; None if it is no such name."""
     if name in ACCESSIONS:
@@ -60,11 +66,11 @@ def resolve(wanted: str, available: Iterable[str], where: str) -> str:
     if len(same) == 1:
         return same[0]
     if same:
-        raise UsageError(f"{where}: contig '{wanted}' could be {' or '.join(same)}; name one of them")
+        raise UsageError(f"{where}: contig '{short(wanted)}' could be {' or '.join(map(short, same))}; name one of them")
     guess = nearest(wanted, available)
-    hint = f"; did you mean '{guess}'?" if guess else ""
-    shown = ", ".join(available[:6]) + (", .." if len(available) > 6 else "")
-    raise UsageError(f"{where}: no contig '{wanted}'{hint}; it has {len(available)}: {shown}")
+    hint = f"; did you mean '{short(guess)}'?" if guess else ""
+    shown = ", ".join(map(short, available[:6])) + (", .." if len(available) > 6 else "")
+    raise UsageError(f"{where}: no contig '{short(wanted)}'{hint}; it has {len(available)}: {shown}")
 
 
 def _same(wanted: tuple[str, str], found: tuple[str, str] | None) -> bool:

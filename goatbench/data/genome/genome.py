@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...errors import UsageError
-from .contigs import canonical, resolve
+from .contigs import canonical, resolve, short
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Genome:
         if whole is None:
             whole = self._open(contig)
         if not 0 <= start <= end <= len(whole):
-            raise ValueError(f"{contig}: bases {start} to {end} (0-based, half-open) are not within 0 to {len(whole)}")
+            raise ValueError(f"{short(contig)}: bases {start} to {end} (0-based, half-open) are not within 0 to {len(whole)}")
         return whole[start:end]
 
     def segments(self, contig: str) -> np.ndarray:

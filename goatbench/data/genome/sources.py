@@ -35,7 +35,7 @@ class LocalFasta:
     origin = "real: a local FASTA file, named by its fingerprint"
 
     def __init__(self, fasta: str | None) -> None:
-        if fasta is None:
+        if not (fasta or "").strip():
             raise UsageError("data.fasta is not set: give the file with data.fasta=PATH (plain text; gunzip a .gz first)")
         self.path = Path(fasta)
 

@@ -8,6 +8,8 @@ region groups intervals in reports; by default it is the contig. core and region
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
@@ -16,11 +18,14 @@ from pathlib import Path
 
 from ...errors import UsageError
 from ...records.files import replace_atomic
-from ...registry import unknown
-from .contigs import resolve
+from ...registry import nearest, unknown
+from .contigs import resolve, short
+from .fasta import check_regular
 from .genome import ucsc
 
 COLUMNS = ("contig", "start", "end", "split", "core_start", "core_end", "region")
+NUMBERS = ("start", "end", "core_start", "core_end")
+_WANTED = f"the first line names the tab-separated columns {' '.join(COLUMNS)} (the last three are optional)"
 GUARD = 65_536  # bases between the splits of chr20_blocks: no shorter than the longest context that is evaluated (16 x 1024, with room)
 
 
@@ -42,7 +47,8 @@ class Interval:
                 object.__setattr__(self, name, default)
         if not 0 <= self.start <= self.core_start < self.core_end <= self.end or not self.split:
             raise UsageError(
-                f"interval {self.contig} {self.start} {self.end} (split '{self.split}', core {self.core_start} {self.core_end}): "
+                f"interval {short(self.contig)} {self.start} {self.end} "
+                f"(split '{short(self.split)}', core {self.core_start} {self.core_end}): "
                 "wanted 0 <= start <= core_start < core_end <= end and the name of a split"
             )
 
@@ -121,40 +127,81 @@ def load_split(name_or_path: str, lengths: Mapping[str, int]) -> list[Interval]:
     """Intervals of a preset or of a split file. lengths: contig -> bases of the FASTA; contigs are named as there."""
     if name_or_path in PRESETS:
         return PRESETS[name_or_path](lengths)
-    path = Path(name_or_path).expanduser()
-    if path.exists() or path.suffix or len(path.parts) > 1:
+    path = Path(os.path.expanduser(name_or_path))
+    if os.path.exists(path) or path.suffix or len(path.parts) > 1:
         return read_split(path, lengths)
     raise UsageError(f"{unknown('split', name_or_path, PRESETS)}, or the path of a split file (.tsv)")
 
 
 def read_split(path: Path, lengths: Mapping[str, int]) -> list[Interval]:
     """UsageError, naming the line, unless every interval lies in its contig and no base is in two splits or scored twice."""
-    try:
-        lines = [(number, line) for number, line in enumerate(path.read_text().splitlines(), 1) if line.strip() and line[0] != "#"]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"split file {path}: cannot be read ({error})") from None
-    columns = tuple(lines[0][1].split("\t")) if lines else ()
-    if set(columns) - set(COLUMNS) or not set(COLUMNS[:4]) <= set(columns):
-        raise UsageError(f"split file {path}: the first line must name the tab-separated columns {' '.join(COLUMNS)} (the last 3 may lack)")
+    lines = _lines(path)
+    if not lines:
+        raise UsageError(f"split file {path} is empty; {_WANTED}")
+    columns = _columns(path, lines[0][1])
     intervals = []
     for number, line in lines[1:]:
-        where, fields = f"split file {path}, line {number}", line.split("\t")
+        where, fields = f"split file {path}, line {number}", [field.strip() for field in line.split("\t")]
         if len(fields) != len(columns):
-            raise UsageError(f"{where}: {len(fields)} fields instead of {len(columns)}")
+            raise UsageError(f"{where}: {len(fields)} tab-separated fields instead of {len(columns)}")
         row: dict = dict(zip(columns, fields, strict=True))
         row["contig"] = resolve(row["contig"], lengths, where)
+        row |= {name: _number(where, name, row[name]) for name in NUMBERS if name in row}
         try:
-            row |= {name: int(row[name]) for name in ("start", "end", "core_start", "core_end") if name in row}
             interval = Interval(**row)
-        except (ValueError, UsageError) as error:
+        except UsageError as error:
             raise UsageError(f"{where}: {error}") from None
         if interval.end > lengths[interval.contig]:
-            raise UsageError(f"{where}: end {interval.end} is beyond {interval.contig}, which has {lengths[interval.contig]} bases")
+            raise UsageError(f"{where}: end {interval.end} is beyond {short(interval.contig)}, which has {lengths[interval.contig]} bases")
         intervals.append(interval)
     if not intervals:
         raise UsageError(f"split file {path}: it lists no interval")
-    check_disjoint(intervals, 0)
+    try:
+        check_disjoint(intervals, 0)
+    except UsageError as error:
+        raise UsageError(f"split file {path}: {error}") from None
     return intervals
+
+
+def _lines(path: Path) -> list[tuple[int, str]]:
+    """(number, text) of the lines that are neither blank nor comments. A UTF-8 byte-order mark is skipped."""
+    try:
+        check_regular(path, "split file")
+        content = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"split file {path} cannot be read: {error.strerror or error}") from None
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        kind = "UTF-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "no UTF-8"
+        raise UsageError(f"split file {path} is {kind} text (byte {error.start + 1}); save it as plain text, UTF-8") from None
+    lines = enumerate(re.split("\r\n|\n|\r", text), 1)
+    return [(number, line) for number, line in lines if line.strip() and not line.lstrip().startswith("#")]
+
+
+def _columns(path: Path, line: str) -> list[str]:
+    """The names in the first line. UsageError about the one that is unknown, missing or there twice."""
+    where, columns = f"split file {path}, first line", [name.strip() for name in line.split("\t")]
+    for separator, words in (("blanks", line.split()), ("commas", [name.strip() for name in line.split(",")])):
+        if len(words) > len(columns) and set(words) <= set(COLUMNS):
+            raise UsageError(f"{where}: {separator} stand between the columns; put tabs there and in the other lines")
+    if not set(columns) & set(COLUMNS):
+        raise UsageError(f"{where} names no column ('{short(line)}'); {_WANTED}")
+    for name in columns:
+        if name not in COLUMNS:
+            guess = nearest(name, COLUMNS) if name else None
+            raise UsageError(f"{where}: unknown column '{short(name)}'{f'; did you mean {guess!r}?' if guess else ';'} {_WANTED}")
+        if columns.count(name) > 1:
+            raise UsageError(f"{where}: column '{name}' is there {columns.count(name)} times; {_WANTED}")
+    if missing := [name for name in COLUMNS[:4] if name not in columns]:
+        raise UsageError(f"{where}: column '{missing[0]}' is missing; {_WANTED}")
+    return columns
+
+
+def _number(where: str, name: str, text: str) -> int:
+    if not re.fullmatch("[0-9]{1,15}", text):
+        raise UsageError(f"{where}: {name} '{short(text)}' is not a whole number (digits only, counted from 0)")
+    return int(text)
 
 
 def write_split(path: Path, intervals: Iterable[Interval]) -> None:

@@ -1,13 +1,16 @@
 """The cache: used when it is whole and of this file, made again otherwise, and never trusted after a kill at any moment."""
 
+import contextlib
+import io
 import json
 import multiprocessing
 import os
 import pickle
+import resource
 import shutil
 import signal
 import time
-import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,13 +37,12 @@ def whole(genome, records=RECORDS):
 
 def read(path, folder, expected_notices=()):
     """Every contig through a new source; its notices must match, one by one."""
-    with warnings.catch_warnings(record=True) as given:
-        warnings.simplefilter("always")
+    with contextlib.redirect_stderr(io.StringIO()) as given:
         opened = GenomeSource(path, folder)
         genome = opened.genome(RECORDS)
     assert len(opened.notices) == len(expected_notices), opened.notices
     assert all(part in notice for part, notice in zip(expected_notices, opened.notices, strict=True))
-    assert [str(warning.message) for warning in given] == opened.notices
+    assert given.getvalue().splitlines() == [f"goatbench: note: {notice}" for notice in opened.notices]
     return genome
 
 
@@ -115,6 +117,86 @@ def test_damaged_codes_are_made_again(path, tmp_path, part, size):
     assert whole(read(path, tmp_path / "cache"))
 
 
+BAD_MARKS = [
+    {"n_runs": None},
+    {"n_runs": 3},
+    {"n_runs": [[1, 2, 3]]},
+    {"n_runs": [["a", "b"]]},
+    {"n_runs": [[0, 1e30]]},
+    {"n_runs": []},
+    {"n_runs": [[0, 900]]},
+    {"counts": {}},
+    {"counts": [1]},
+    {"counts": {"A": "x", "C": 0, "G": 0, "T": 0, "N": 0, "other": 0, "masked": 0}},
+    {"m5": None},
+    {"length": "500"},
+    {"length": 500.0},
+]
+
+
+def test_a_sidecar_that_says_what_cannot_be_is_damage(path, tmp_path):
+    genome = read(path, tmp_path / "cache")
+    mark = Path(genome.files["two"].path).with_suffix(".json")
+    sound = json.loads(mark.read_text())
+    assert sound["n_runs"]
+    backwards, shifted = sound["n_runs"][::-1], [[start + 1, end + 1] for start, end in sound["n_runs"]]
+    for wrong in (*BAD_MARKS, {"n_runs": backwards}, {"n_runs": [*shifted[:-1], [499, 501]]}):
+        mark.write_text(json.dumps(sound | wrong))
+        again = read(path, tmp_path / "cache", ["codes of two"])
+        assert again.files["two"] == genome.files["two"], wrong
+        assert json.loads(mark.read_text()) == sound
+
+
+@pytest.mark.parametrize("lengths", [None, [], {}, {"one": "900", "two": 500}, {"one": -1, "two": 500}])
+def test_an_index_mark_with_lengths_that_cannot_be_is_damage(path, tmp_path, lengths):
+    mark = Path(folder_of(read(path, tmp_path / "cache"))) / "index.json"
+    mark.write_text(json.dumps(json.loads(mark.read_text()) | {"lengths": lengths}))
+    assert whole(read(path, tmp_path / "cache", ["index"]))
+
+
+@contextlib.contextmanager
+def no_file_longer_than(size):
+    """As a full disk, but for the word: every write beyond `size` bytes of a file fails."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("size", [0, 10, 45, 120, 400, 600])  # index; its copy; its mark; codes; the sidecar
+def test_a_full_disk_is_one_line_and_leaves_nothing_unfinished(path, tmp_path, size):
+    with pytest.raises(UsageError) as error, no_file_longer_than(size):
+        GenomeSource(path, tmp_path / "cache").genome(RECORDS)
+    said = str(error.value)
+    assert "File too large" in said and "GOATBENCH_CACHE" in said and str(tmp_path / "cache") in said and "\n" not in said
+    assert "pyfaidx" not in said and "rebuild" not in said
+    left = [str(one) for one in (tmp_path / "cache").rglob("*") if "unfinished" in one.name or one.suffix == ".tmp"]
+    assert left == []
+    assert whole(GenomeSource(path, tmp_path / "cache").genome(RECORDS))
+
+
+def test_a_cache_that_becomes_read_only_is_one_line(path, tmp_path, monkeypatch):
+    GenomeSource(path, tmp_path / "cache")
+    monkeypatch.setattr(cache_files.tempfile, "mkstemp", _read_only)
+    with pytest.raises(UsageError, match=r"cannot write .*Read-only file system; .*GOATBENCH_CACHE"):
+        GenomeSource(path, tmp_path / "cache").genome(RECORDS)
+
+
+def _read_only(*arguments, **named):
+    raise OSError(30, "Read-only file system")
+
+
+@pytest.mark.parametrize("content", [b">c\nAC\n>c\nGT\n", b">c\nACG\nAC\nACG\n", b">c\n>d\n", b">c\nA\xff\n"])
+def test_a_bad_fasta_leaves_no_folder(tmp_path, content):
+    path = tmp_path / "bad.fa"
+    path.write_bytes(content)
+    with pytest.raises(UsageError):
+        GenomeSource(path, tmp_path / "cache")
+    assert [one.name for one in (tmp_path / "cache" / "genome").rglob("*") if one.name != "lock" and one.parent.name != "genome"] == []
+
+
 def test_codes_that_vanish_under_a_run_are_one_line(path, tmp_path):
     genome = read(path, tmp_path / "cache")
     shutil.rmtree(tmp_path / "cache")
@@ -139,6 +221,11 @@ def test_cache_folder_is_chosen_by_the_environment(monkeypatch, tmp_path):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache_files.cache_root() == tmp_path / ".cache" / "goatbench"
+    monkeypatch.setenv("GOATBENCH_CACHE", "~/own")
+    assert cache_files.cache_root() == tmp_path / "own"
+    monkeypatch.delenv("GOATBENCH_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "~/xdg")
+    assert cache_files.cache_root() == tmp_path / "xdg" / "goatbench"
 
 
 def test_a_cache_folder_that_cannot_be_made_is_one_line(path, tmp_path):
@@ -183,7 +270,6 @@ def _build_and_die(path, folder, at):
     os.replace, os.fsync = dying(os.replace, True, True), dying(os.fsync, True, False)
     cache.letters = dying(cache.letters, True, False)
     source.fasta.build_index = dying(source.fasta.build_index, False, True)
-    warnings.simplefilter("ignore")
     GenomeSource(path, folder).genome(RECORDS)
 
 
@@ -191,9 +277,7 @@ def _build_and_die(path, folder, at):
 def test_killed_at_any_moment_leaves_nothing_that_is_trusted(path, tmp_path, every):
     at = 1
     while (exitcode := _killed(path, tmp_path / "cache", at)) == -signal.SIGKILL:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            genome = GenomeSource(path, tmp_path / "cache").genome(RECORDS)
+        genome = GenomeSource(path, tmp_path / "cache").genome(RECORDS)
         assert whole(genome), at
         assert not [name for name in os.listdir(folder_of(genome)) if name.startswith(cache_files.TEMPORARY)], at
         shutil.rmtree(tmp_path / "cache")

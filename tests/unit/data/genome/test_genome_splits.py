@@ -1,5 +1,6 @@
 """Splits: the published chunks reproduced, no base in two splits, files read back and checked."""
 
+import os
 from itertools import pairwise
 
 import numpy as np
@@ -138,23 +139,64 @@ def test_a_short_split_file_and_aliases(tmp_path):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", "first line must name"),
-        ("contig\tstart\tend\n20\t0\t5\n", "first line must name"),
-        ("20\t0\t5\ttrain\n", "first line must name"),
+        ("", "is empty; the first line names .*the last three are optional"),
+        ("contig\tstart\tend\n20\t0\t5\n", "first line: column 'split' is missing"),
+        ("20\t0\t5\ttrain\n", "names no column .'20.*; the first line names"),
+        ("contig\tstart\tend\tsplits\n", "unknown column 'splits'; did you mean 'split'"),
+        ("contig\tstart\tend\tsplit\t\n", "unknown column ''; the first line names"),
+        ("contig\tstart\tend\tsplit\tsplit\n20\t0\t5\ttrain\ttest\n", "column 'split' is there 2 times"),
+        ("contig start end split\n20 0 5 train\n", "blanks stand between the columns; put tabs"),
+        ("contig,start,end,split\n20,0,5,train\n", "commas stand between the columns; put tabs"),
+        ("contig\tstart\tend\tsplit\n20\t0\t1_0\ttrain\n", "line 2: end '1_0' is not a whole number"),
+        ("contig\tstart\tend\tsplit\n20\t0\t\u0665\ttrain\n", "line 2: end '\u0665' is not a whole number"),
+        (f"contig\tstart\tend\tsplit\n20\t0\t{'9' * 5000}\ttrain\n", r"line 2: end '9{58}\.\.' is not a whole number"),
+        (f"contig\tstart\tend\tsplit\n{'q' * 5000}\t0\t5\ttrain\n", r"line 2: no contig 'q{58}\.\.'"),
+        ("contig\tstart\tend\tsplit\n20\t0\t5\t \n", "line 2: .*the name of a split"),
         ("contig\tstart\tend\tsplit\n", "lists no interval"),
-        ("contig\tstart\tend\tsplit\n20\t0\t5\n", "line 2: 3 fields instead of 4"),
-        ("contig\tstart\tend\tsplit\n20\t0\tx\ttrain\n", "line 2: invalid literal"),
+        ("contig\tstart\tend\tsplit\n20\t0\t5\n", "line 2: 3 tab-separated fields instead of 4"),
+        ("contig\tstart\tend\tsplit\n20\t0\tx\ttrain\n", "line 2: end 'x' is not a whole number"),
         ("contig\tstart\tend\tsplit\n20\t5\t5\ttrain\n", "line 2: .*core_start < core_end"),
-        ("contig\tstart\tend\tsplit\n20\t-1\t5\ttrain\n", "line 2: .*wanted 0 <= start"),
+        ("contig\tstart\tend\tsplit\n20\t-1\t5\ttrain\n", "line 2: start '-1' is not a whole number"),
         ("contig\tstart\tend\tsplit\n20\t0\t1001\ttrain\n", "line 2: end 1001 is beyond 20, which has 1000"),
         ("contig\tstart\tend\tsplit\n2O\t0\t5\ttrain\n", "line 2: no contig '2O'; did you mean '20'"),
-        ("contig\tstart\tend\tsplit\n20\t0\t50\ttrain\n20\t40\t60\ttest\n", "is scored twice"),
+        ("contig\tstart\tend\tsplit\n20\t0\t50\ttrain\n20\t40\t60\ttest\n", r"s\.tsv: .*is scored twice"),
     ],
 )
 def test_what_is_wrong_with_a_split_file(tmp_path, text, expected):
-    (tmp_path / "s.tsv").write_text(text)
+    (tmp_path / "s.tsv").write_text(text, encoding="utf-8")
     with pytest.raises(UsageError, match=expected):
         read_split(tmp_path / "s.tsv", {"20": 1_000})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xef\xbb\xbfcontig\tstart\tend\tsplit\n20\t0\t5\ttrain\n",  # a byte-order mark
+        b"contig\tstart\tend\tsplit\r\n20\t0\t5\ttrain\r\n",
+        b"contig\tstart\tend\tsplit\r20\t0\t5\ttrain\r",
+        b" contig\tstart \tend\tsplit\n  # comment\n 20 \t 0\t5 \ttrain \n \n",
+    ],
+)
+def test_marks_line_ends_and_blanks_do_not_matter(tmp_path, content):
+    (tmp_path / "s.tsv").write_bytes(content)
+    assert read_split(tmp_path / "s.tsv", {"20": 1_000}) == [Interval("20", 0, 5, "train")]
+
+
+def test_split_files_that_are_no_text(tmp_path):
+    path = tmp_path / "s.tsv"
+    for content, expected in (("contig\t".encode("utf-16"), "UTF-16 text"), (b"contig\xff", "no UTF-8 text .byte 7.")):
+        path.write_bytes(content)
+        with pytest.raises(UsageError, match=expected) as error:
+            read_split(path, {"20": 1_000})
+        assert "codec" not in str(error.value)
+    with pytest.raises(UsageError, match="Is a directory"):
+        load_split(str(tmp_path), {"20": 1_000})
+    with pytest.raises(UsageError, match="File name too long"):
+        load_split("x" * 300 + ".tsv", {"20": 1_000})
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(UsageError, match="is a pipe or a device"):
+        load_split(str(path), {"20": 1_000})
 
 
 def test_unknown_names():
