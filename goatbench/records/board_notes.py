@@ -72,7 +72,7 @@ def _spread(group: Group, rows: list[Row]) -> Iterable[str]:
     if seeds:
         widths = ", ".join(f"{t_quantile(0.975, n - 1) / math.sqrt(n):.2f} sd at {n}" for n in seeds)
         yield f"mean ± standard deviation over seeds; half width of the 95 % t interval of a mean: {widths} seeds"
-    if any(cell.summary is not None and cell.summary.n == 1 for row in rows for cell in row.cells.values()):
+    if any(cell.summary is not None and cell.summary.n == 1 for row in rows if not row.is_reference for cell in row.cells.values()):
         yield "±?: one seed, its spread is unknown and the row is not ranked on it"
 
 
