@@ -11,6 +11,7 @@ import stat
 import tempfile
 import warnings
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from ...errors import UsageError
@@ -46,16 +47,18 @@ def check_readable(path: Path) -> None:
     plain = path.with_suffix("") if path.suffix.lower() in _PACKED_SUFFIXES else path.with_suffix(".plain.fa")
     for magic, command in _UNPACK.items():
         if head.startswith(magic):
-            raise UsageError(f"FASTA {path} is compressed; unpack it once: {command} {path} > {plain}  and give {plain}")
+            raise UsageError(
+                f"FASTA {path} is compressed; unpack it once: {command} {quote(str(path))} > {quote(str(plain))}  and give {plain}"
+            )
     if path.suffix.lower() in _PACKED_SUFFIXES:
-        raise UsageError(f"FASTA {path} is plain text named like a compressed file; rename it: mv {path} {plain}")
+        raise UsageError(f"FASTA {path} is plain text named like a compressed file; rename it: mv {quote(str(path))} {quote(str(plain))}")
     if head.startswith((b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")):
         raise UsageError(f"FASTA {path} starts with a byte-order mark; save it as plain ASCII")
     first = next((line for line in head.splitlines() if line.strip() and not line.startswith(b";")), b"")
     if not first.startswith(b">"):
         raise UsageError(f"FASTA {path} does not start with a '>' line (it starts with {first[:20]!r}); is it a FASTA file?")
     if re.search(rb"\r[^\r\n]", head):
-        raise UsageError(f"FASTA {path} has {_OLD_MAC}: tr '\\r' '\\n' < {path} > {plain}  and give {plain}")
+        raise UsageError(f"FASTA {path} has {_OLD_MAC}: tr '\\r' '\\n' < {quote(str(path))} > {quote(str(plain))}  and give {plain}")
 
 
 def build_index(path: Path, index: Path) -> None:
@@ -84,10 +87,10 @@ def _explain(path: Path, message: str) -> str:
         fixed = path.with_name(f"{path.stem}.fixed.fa")
         return (
             f"FASTA {path}: record '{short(found[1])}' has lines of unequal length (line {found[2].rstrip('.')}); "
-            f"rewrite it: seqkit seq -w 60 {path} > {fixed}  and give {fixed}"
+            f"rewrite it: seqkit seq -w 60 {quote(str(path))} > {quote(str(fixed))}  and give {fixed}"
         )
     if found := re.search(r'Duplicate key "(.*)"', message):
-        return f"FASTA {path}: two records are named '{short(found[1])}'; remove one: seqkit rmdup -n {path}"
+        return f"FASTA {path}: two records are named '{short(found[1])}'; remove one: seqkit rmdup -n {quote(str(path))}"
     return f"FASTA {path} cannot be indexed: {' '.join(message.split())[:300]}"
 
 
@@ -154,7 +157,7 @@ def check_letters(path: Path | str, contig: str, odd: bytes, length: int) -> Non
     if len(odd) * 10 > length:
         upper = odd.upper()
         if set(upper) == {ord("U")}:
-            raise UsageError(f"{where} is RNA (it has U); make it DNA: seqkit seq --rna2dna {path}")
+            raise UsageError(f"{where} is RNA (it has U); make it DNA: seqkit seq --rna2dna {quote(str(path))}")
         raise UsageError(
             f"{where} is no DNA: {len(odd):,} of its {length:,} letters are neither ACGTN nor an IUPAC code "
             f"({' '.join(sorted({chr(letter) for letter in upper})[:8])}); is it a protein file?"

@@ -97,6 +97,9 @@ def test_compressed_files_are_refused_with_the_command(tmp_path):
     plain = tmp_path / "plain.fa.gz"
     plain.write_text(">c\nACGT\n")
     assert f"mv {plain} {tmp_path / 'plain.fa'}" in refused(plain, tmp_path)
+    blank = tmp_path / "my (1).fa.gz"
+    blank.write_bytes(path.read_bytes())
+    assert f"gunzip -c '{blank}' > '{tmp_path / 'my (1).fa'}'" in refused(blank, tmp_path)
 
 
 def test_other_files_that_are_no_fasta(tmp_path):
