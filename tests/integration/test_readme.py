@@ -98,7 +98,9 @@ def test_figures_exist_and_carry_the_rows_of_their_board():
     for figure in figures:
         text = (ROOT / figure).read_text(encoding="utf-8")
         board = marked(f"leaderboard:{Path(figure).stem}")
-        for row in re.findall(r"^\| \S* \| ([\w.]+)", board, flags=re.M):
+        rows = [row for row in re.findall(r"^\| \S* \| ([\w.]+)", board, flags=re.M) if row != "row"]
+        assert len(rows) > 2
+        for row in rows:
             assert f"<!-- {row}" in text, f"{figure} lacks {row}: make readme"
 
 

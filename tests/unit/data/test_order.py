@@ -35,7 +35,7 @@ def test_steps_are_the_same_for_1_2_and_4_processes():
 def test_batch_size_errors():
     with pytest.raises(UsageError, match=r"multiple of processes x trainer\.accumulate = 3 x 1"):
         TrainSampler(100, 8, 0, 0, 3)
-    with pytest.raises(UsageError, match="exceeds the 7 training images"):
+    with pytest.raises(UsageError, match="exceeds the 7 training samples"):
         TrainSampler(7, 8, 0)
 
 
