@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UsageError
+from .genome.genome import ucsc
 
 FASTA_COLUMNS = 60  # as in the reference files of Ensembl and the 1000 Genomes Project
 LETTERS = np.frombuffer(b"ACGTNNNNacgtnnnn", np.uint8)  # by code: bit 3 is the soft mask
@@ -50,11 +51,6 @@ class FastaRecord(NamedTuple):
     start: int
     end: int
     codes: NDArray[np.uint8]
-
-
-def ucsc(contig: str, start: int, end: int) -> str:
-    """`chr20:50,000,001-50,010,000` for [50000000, 50010000): for titles and headers, never for arithmetic."""
-    return f"{contig}:{start + 1:,}-{end:,}"
 
 
 def windows_of(contig: str, start: int, window: int, values: Sequence[float] | NDArray[np.float64]) -> list[Window]:
