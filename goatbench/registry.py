@@ -89,7 +89,11 @@ _GENOME_TASKS = {
 }
 _TEXT_TASKS = {
     "lm_length": "lm_length:LM_LENGTH",
-    "needle": "needle:NEEDLE",
+    "lm_tuning": "lm_length:LM_TUNING",
+    "needle": "retrieval:NEEDLE",
+    "passkey": "retrieval:PASSKEY",
+    "multi_needle": "retrieval:MULTI_NEEDLE",
+    "needle_tuning": "retrieval:NEEDLE_TUNING",
 }
 tasks = Registry(
     "task",
@@ -125,7 +129,7 @@ text_sources = Registry(
     },
 )
 
-toy_sources = Registry("toy source", {"synthetic": "goatbench.data.text.synthetic:SyntheticData"})
+toy_sources = Registry("toy source", {})  # presets; data.name=synthetic is the task's own
 
 DATA_SOURCES = {"vision": image_sources, "genome": genome_sources, "text": text_sources, "toy": toy_sources}  # by domain
 

@@ -153,18 +153,26 @@ class GenomeDataSpec(Strict):
 
 class TextDataSpec(Strict):
     """Documents. name: of the text-source registry; path: a file or folder, for the sources that need one. Counts are windows; null:
-    all (training: as many as cover the tokens once)."""
+    all (training: as many as cover the tokens once).
+    tokenizer: bytes, gpt2 (byte-pair encoding from tokenizer_file, a folder with GPT-2's two files) or file (any tokenizer.json).
+    packing: concat lets a window reach over document borders; documents masks attention at them and restarts positions.
+    lambada: a local file of the real LAMBADA, for the task of that name."""
 
     kind: Literal["text"]
     name: str = Field(pattern=NAME_PATTERN)
     path: str | None = None
+    tokenizer: Literal["bytes", "gpt2", "file"] = "bytes"
+    tokenizer_file: str | None = None
+    packing: Literal["concat", "documents"] = "concat"
+    lambada: str | None = None
     num_train: int | None = Field(default=None, gt=0)  # windows an epoch
     num_validation: int | None = Field(default=None, gt=0)
 
 
 class ToyDataSpec(Strict):
     """Sequences made up as they are needed; the task says which. min_length: the shortest training length, drawn uniformly from there
-    to the model's seq_len in every second step; null: always seq_len. num_test: sequences of each length and depth."""
+    to the model's seq_len in every second step; null: always seq_len. num_test: sequences of each length and depth.
+    num_needles, num_asked: multi_needle only."""
 
     kind: Literal["toy"]
     name: str = Field(pattern=NAME_PATTERN)
@@ -172,6 +180,14 @@ class ToyDataSpec(Strict):
     num_validation: int = Field(gt=0)
     num_test: int = Field(gt=0)
     min_length: int | None = Field(default=None, gt=0)
+    num_needles: int = Field(default=4, gt=0, le=6)
+    num_asked: int = Field(default=2, gt=0, le=6)
+
+    @model_validator(mode="after")
+    def _asks_for_what_is_there(self) -> ToyDataSpec:
+        if self.num_asked > self.num_needles:
+            raise ValueError(f"num_asked {self.num_asked} is more than num_needles {self.num_needles}")
+        return self
 
 
 class TrainingSpec(Strict):
@@ -235,7 +251,9 @@ class GenomeEvaluationSpec(Strict):
 
 class TextEvaluationSpec(Strict):
     """batch_tokens: tokens of one forward pass. num_targets, num_blocks: lm_length scores the last num_targets bytes of windows of
-    every context, at num_blocks places. num_spans: stretches of the longest context that are cut into windows without overlap."""
+    every context, at num_blocks places. num_spans: stretches of the longest context that are cut into windows without overlap.
+    streaming: also read the windows as streams, with a cache of num_sinks first tokens and the latest training length of others
+    (StreamingLLM). num_passages: passages of the lambada task."""
 
     kind: Literal["text"]
     preset: str
@@ -243,6 +261,9 @@ class TextEvaluationSpec(Strict):
     num_targets: int = Field(gt=0)
     num_blocks: int = Field(gt=0)
     num_spans: int = Field(gt=0)
+    streaming: bool = False
+    num_sinks: int = Field(default=4, ge=0)
+    num_passages: int = Field(default=500, gt=0)
 
 
 class ToyEvaluationSpec(Strict):
@@ -392,9 +413,9 @@ class GenomeRunSpec(RunSpec):
 
 
 class TextRunSpec(RunSpec):
-    """A causal decoder on bytes of text."""
+    """A causal decoder on text. The vocabulary of a tokenizer that is not bytes is compared with the model's when it is read."""
 
-    path_keys: ClassVar[tuple[str, ...]] = ("path",)
+    path_keys: ClassVar[tuple[str, ...]] = ("path", "tokenizer_file", "lambada")
 
     task: SequenceTaskSpec
     model: DecoderSpec
@@ -404,9 +425,11 @@ class TextRunSpec(RunSpec):
     @model_validator(mode="after")
     def _lengths_fit(self) -> TextRunSpec:
         if self.training.loss != "cross_entropy":
-            raise ValueError("training.loss: next-byte prediction is trained with cross_entropy")
-        if self.model.vocab_size != 257 or self.model.num_scored != 256:
-            raise ValueError("model: text needs vocab_size 257 (256 bytes and BOS) and num_scored 256")
+            raise ValueError("training.loss: next-token prediction is trained with cross_entropy")
+        if (self.data.tokenizer == "bytes") != (self.data.tokenizer_file is None):
+            raise ValueError("data.tokenizer=gpt2 and =file need data.tokenizer_file=PATH, which is read with these two only")
+        if self.data.tokenizer == "bytes" and (self.model.vocab_size, self.model.num_scored) != (257, 256):
+            raise ValueError("model: bytes of text need vocab_size 257 (256 bytes and BOS) and num_scored 256")
         if self.evaluation.num_targets > self.model.seq_len:
             raise ValueError(f"evaluation.num_targets {self.evaluation.num_targets} exceeds the training length {self.model.seq_len}")
         return self
@@ -424,10 +447,6 @@ class ToyRunSpec(RunSpec):
     def _lengths_fit(self) -> ToyRunSpec:
         if self.training.loss != "cross_entropy":
             raise ValueError("training.loss: answers are trained with cross_entropy")
-        if self.model.vocab_size < 26 or self.model.num_scored != 24:
-            raise ValueError("model: toys need num_scored 24 (the symbols) and vocab_size 26 or more (symbols and marks)")
-        if not 8 <= (self.data.min_length or self.model.seq_len) <= self.model.seq_len:
-            raise ValueError(f"data.min_length {self.data.min_length}: allowed are 8 to the training length {self.model.seq_len}")
         return self
 
 

@@ -26,14 +26,10 @@ MAX_CURVE_POINTS = 128
 
 @dataclass(frozen=True, slots=True)
 class CausalTask:
-    """One task; goatbench.execute calls the methods in this order. Subclasses give the data and measure.
-
-    answer_tokens: only the last so many targets of a window are trained and validated; None: all.
-    """
+    """One task; goatbench.execute calls the methods in this order. Subclasses give the data and measure."""
 
     card: TaskCard
     trains: ClassVar[bool] = True
-    answer_tokens: ClassVar[int | None] = None
 
     def fingerprint(self, spec: Any) -> str:
         """Of what this run would read; no torch."""
@@ -68,13 +64,17 @@ class CausalTask:
             "part": spec.task.split, "model": spec.model.name,
         }  # fmt: skip
 
+    def answer_tokens(self, spec: Any) -> int | None:
+        """Only the last so many targets of a window are trained and validated; None: all."""
+        return None
+
     def train(self, spec: Any, net: Decoder, data: CausalData, checkpoint: Path, meta: dict[str, Any]) -> None:
         """Trains and writes the weights of the best epoch, with meta and what training did, to `checkpoint`."""
         from goatbench.training.causal_lm import CausalLM
         from goatbench.training.fit import fit
 
         steps = spec.training.epochs * data.steps_per_epoch
-        module = CausalLM(net, spec.training, spec.learning_rate, steps, spec.model.num_scored, self.answer_tokens)
+        module = CausalLM(net, spec.training, spec.learning_rate, steps, spec.model.num_scored, self.answer_tokens(spec))
         fit(module, data, spec.trainer, spec.training.epochs, checkpoint, seed=spec.seed, meta=meta)
 
     def check(self, spec: Any, data: CausalData) -> None:

@@ -122,6 +122,36 @@ def _measurements(result: LikelihoodResult, conditions: dict[str, Any], at_base:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class LmTuning(TextTask):
+    """`goatbench run task=lm_tuning`."""
+
+    def measure(self, spec: TextRunSpec, net: Decoder, data: TextData, folder: Path | None) -> Outcome:
+        windows = data.validation_windows
+        result = evaluate(spec, net, data, windows, "validation")
+        conditions = {**_conditions(spec, NON_OVERLAPPING, windows.context), "split": "validation"}
+        return Outcome(measurements=_measurements(result, conditions, None), costs=evaluation_costs(result, "bytes", {}))
+
+
+LM_TUNING = LmTuning(
+    TaskCard(
+        name="lm_tuning",
+        version=1,
+        domain="text",
+        summary="next-token NLL on validation: chooses learning rates",
+        protocol=TRAINING + "Scored on the validation windows, each of the training length.",
+        metrics=METRICS,
+        primary_metric="bits_per_byte",
+        primary_conditions={"multiple": 1, "split": "validation"},
+        column_condition="multiple",
+        column_label="context",
+        column_details=("window", "stride"),
+        row_conditions=("protocol",),
+        headline_rows={"protocol": (NON_OVERLAPPING,)},
+        expected_time={"smoke": "under 20 s", "embedded": "about half a minute on one CPU core", "paper": "hours on 8 GPUs"},
+        source=SOURCE,
+    )
+)
 LM_LENGTH = LmLength(
     TaskCard(
         name="lm_length",

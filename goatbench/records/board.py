@@ -44,10 +44,12 @@ class Row:
     is_control: bool = False
     is_local: bool = False  # some of its runs are not submitted
     is_reference: bool = False  # a yardstick that trained no attention
+    is_unlearned: bool = False  # failed the card's test of having learned the task
 
     @property
     def label(self) -> str:
-        mark = " (control)" if self.is_control else " (reference)" if self.is_reference else ""
+        marks = {"control": self.is_control, "reference": self.is_reference, "not learned": self.is_unlearned}
+        mark = "".join(f" ({name})" for name, holds in marks.items() if holds)
         return one_line(self.name, MAX_NAME_WIDTH) + ("*" if self.is_local else "") + mark
 
 
@@ -106,7 +108,7 @@ def _table(board: Board, columns: tuple[Column, ...], name_width: int) -> Iterat
     yield line("rank", "row", (column.head for column in columns)), "bold"
     yield "─" * (rank_width + 1 + name_width + sum(widths) + len(widths)), ""
     for row in board.rows:
-        style = "dim" if row.is_control or row.is_reference else ""
+        style = "dim" if row.is_control or row.is_reference or row.is_unlearned else ""
         first, *more = _fold(row.label, name_width)
         yield line(row.rank, first, (_text(row, column) for column in columns)), style
         for part in more:

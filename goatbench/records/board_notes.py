@@ -32,7 +32,7 @@ def notes_of(
         _reading(card, metric, group, headline),
         *_spread(group, rows),
         *_significance(metric, group, headline, ranks, comparisons),
-        *_marks(rows),
+        *_marks(card, rows),
         _shared(group),
         *_same_everywhere(group),
         *_mixed_sources(group),
@@ -113,7 +113,10 @@ def _difference(metric: Metric, comparison: Comparison) -> str:
     return f"{comparison.name} ({sign * comparison.difference.mean:+.{metric.digits}f}, {p})"
 
 
-def _marks(rows: list[Row]) -> Iterable[str]:
+def _marks(card: TaskCard, rows: list[Row]) -> Iterable[str]:
+    if card.learned is not None and any(row.is_unlearned for row in rows):
+        test = card.learned
+        yield f"not learned: mean {test.metric} at {test.value}x below {test.at_least:g}; what it does elsewhere says nothing, not ranked"
     if any(row.is_local for row in rows):
         yield "*: with runs of this machine that are not submitted"
     if any(row.is_control for row in rows):

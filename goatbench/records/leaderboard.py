@@ -37,7 +37,8 @@ def _board(card: TaskCard, metric: Metric, group: Group, groups: list[Group]) ->
     scores = {name: _scores(metric, row, headline) for name, row in group.rows.items()}
     means = {name: summarise(list(values.values())).mean for name, values in scores.items() if values}
     order = sorted(group.rows, key=lambda name: (name not in means, -means.get(name, 0.0), name))
-    rivals = [name for name in order if name in means and group.rows[name].attention not in card.controls]
+    unlearned = {name for name, row in group.rows.items() if not _has_learned(card, row)}
+    rivals = [name for name in order if name in means and group.rows[name].attention not in card.controls and name not in unlearned]
     plain = [name for name in rivals if group.rows[name].is_plain]
     ranks, comparisons = rank_groups(plain, [name for name in rivals if name not in plain], scores)
 
@@ -52,7 +53,8 @@ def _board(card: TaskCard, metric: Metric, group: Group, groups: list[Group]) ->
             cells[columns[headline].key if headline in columns else "seeds"] = Cell(str(row.failed[-1].record.status))
         cells |= {column.key: Cell(texts[name]) for column, texts in extras if texts[name]}
         is_local = any(sample.is_local for sample in row.samples.values())
-        rows.append(Row(name, cells, ranks.get(name, ""), row.is_plain, row.attention in card.controls, is_local))
+        is_control = row.attention in card.controls
+        rows.append(Row(name, cells, ranks.get(name, ""), row.is_plain, is_control, is_local, is_unlearned=name in unlearned))
     rows = _with_references(metric, group, rows, columns, headline)
     arrow = "↑" if metric.direction == "higher" else "↓"
     unit = "%" if metric.percent else metric.unit
@@ -60,6 +62,16 @@ def _board(card: TaskCard, metric: Metric, group: Group, groups: list[Group]) ->
     head = columns[headline].head if headline in columns else None
     notes = notes_of(card, metric, group, groups, rows, head, ranks, comparisons)
     return Board(title, (*columns.values(), *(column for column, _ in extras)), tuple(rows), tuple(notes))
+
+
+def _has_learned(card: TaskCard, row: RowSamples) -> bool:
+    """False if the mean of the card's test of learning is known and too low."""
+    if card.learned is None:
+        return True
+    test, column = card.learned, card.column_condition
+    measured = (m for sample in row.finished for m in sample.record.measurements if m.metric == test.metric)
+    values = [m.value for m in measured if m.conditions.get(column) == test.value and m.value is not None]
+    return not values or summarise(values).mean >= test.at_least
 
 
 def _with_references(metric: Metric, group: Group, rows: list[Row], columns: dict[Any, Column], headline: Any) -> list[Row]:

@@ -217,6 +217,14 @@ class Metric(Strict):
         return self.chance.get(scale) if isinstance(self.chance, dict) else self.chance
 
 
+class Learned(Strict):
+    """A row whose mean of `metric` at `value` of the column condition is below `at_least` has not learned the task: it is not ranked."""
+
+    metric: str
+    value: str | int
+    at_least: float
+
+
 class TaskCard(Strict):
     """What `goatbench show TASK` prints and leaderboards read. Kept free of torch."""
 
@@ -234,6 +242,7 @@ class TaskCard(Strict):
     row_conditions: tuple[str, ...] = ()  # evaluation-time variants that become rows of their own, e.g. ("coords",)
     headline_rows: dict[str, tuple[str | int | float | bool, ...]] = {}  # which values of a row condition are the plain row
     controls: tuple[str, ...] = ()  # attentions shown for comparison only, left out of ranks, e.g. ("nope",)
+    learned: Learned | None = None  # when a row counts as having learned the task at all
     protocol_per_row: tuple[str, ...] = ()  # protocol fields that may differ between the rows of one board, e.g. ("tuned",)
     expected_time: dict[str, str]  # scale -> text
     source: str

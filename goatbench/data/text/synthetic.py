@@ -2,54 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from ...errors import UsageError
 from ...records.canonical import digest
 from ...records.record import DataInfo
 from ...spec import DecoderSpec, ToyDataSpec, ToyEvaluationSpec
 from ..causal import CausalData
 from ..order import Draw
 from ..philox import LENGTHS, SEQUENCES, TESTS, uniforms
-
-NUM_SYMBOLS = 24
-MARK, QUERY = NUM_SYMBOLS, NUM_SYMBOLS + 1  # token ids of the marks
-
-
-class Problem(NamedTuple):
-    """A kind of sequence. build(numbers [n, >= length + 4] in [0, 1), length, depths [n] or None) -> tokens int64 [n, length + 1].
-
-    The last `answer` tokens are what is asked for; length counts the tokens that the model reads. depths: where the needle lies,
-    0 .. 1; None: drawn.
-    """
-
-    name: str
-    answer: int
-    build: Callable[[np.ndarray, int, np.ndarray | None], np.ndarray]
-
-
-def needle_sequences(numbers: np.ndarray, length: int, depths: np.ndarray | None) -> np.ndarray:
-    """... filler MARK a b filler ... QUERY a b: filler and the two answer symbols are drawn from the same 24 symbols."""
-    num_filler = length - 5  # MARK a b, QUERY and a are read too
-    assert num_filler >= 0
-    symbols = (numbers[:, : num_filler + 2] * NUM_SYMBOLS).astype(np.int64)
-    filler, answer = symbols[:, :num_filler], symbols[:, num_filler:]
-    where = numbers[:, num_filler + 2] * (num_filler + 1) if depths is None else depths * num_filler + 0.5
-    where = np.minimum(where.astype(np.int64), num_filler)[:, None]
-    marks = np.broadcast_to(np.array([MARK, QUERY]), (len(numbers), 2))
-    parts = np.concatenate((filler, marks[:, :1], answer), axis=1)  # place of each part: filler 0 .., MARK a b from num_filler on
-    place = np.arange(num_filler + 3)
-    part = np.where(place < where, place, np.where(place < where + 3, num_filler + place - where, place - 3))
-    return np.concatenate((np.take_along_axis(parts, part, axis=1), marks[:, 1:], answer), axis=1)
-
-
-NEEDLE = Problem("needle", 2, needle_sequences)
+from .problems import Problem
 
 
 class SyntheticTraining(Dataset):
@@ -60,7 +28,8 @@ class SyntheticTraining(Dataset):
     """
 
     def __init__(self, problem: Problem, length: int, min_length: int | None, seed: int, num_samples: int, batch_size: int) -> None:
-        self.problem, self.length, self.min_length = problem, length, length if min_length is None else min_length
+        self.problem, self.length = problem, length
+        self.min_length = length if min_length is None else max(min_length, problem.min_length)
         self.seed, self.num_samples, self.batch_size = seed, num_samples, batch_size
 
     def __len__(self) -> int:
@@ -74,7 +43,7 @@ class SyntheticTraining(Dataset):
         assert {(draw.epoch, draw.index // self.batch_size) for draw in draws} == {(epoch, step)}
         ids = np.array([draw.index for draw in draws])
         length = self.length_of(epoch, step)
-        tokens = self.problem.build(uniforms(self.seed, epoch, ids, _count(length), SEQUENCES), length, None)
+        tokens = self.problem.build(uniforms(self.seed, epoch, ids, _count(self.problem, length), SEQUENCES), length, None)
         return [(row, int(i)) for row, i in zip(torch.from_numpy(tokens), ids, strict=True)]
 
     def length_of(self, epoch: int, step: int) -> int:
@@ -93,7 +62,7 @@ class SyntheticTest(Dataset):
     def __init__(self, problem: Problem, context: int, depths: Sequence[float] | None, each: int) -> None:
         self.context, self.each = context, each
         ids = np.arange(each * len(depths or [0]))
-        numbers = uniforms(0 if depths else 1, context, ids, _count(context), TESTS)
+        numbers = uniforms(0 if depths else 1, context, ids, _count(problem, context), TESTS)
         at = np.repeat(np.array(depths), each) if depths else None
         self.tokens = torch.from_numpy(problem.build(numbers, context, at))
 
@@ -116,6 +85,19 @@ class SyntheticData(CausalData):
         super().__init__(data, model, evaluation, seed=seed, batch_size=batch_size, **machine)
         self.problem = problem
         self.check_batch_size()
+        self._check_problem()
+
+    def _check_problem(self) -> None:
+        model, problem = self.model, self.problem
+        if model.num_scored != problem.num_scored or model.vocab_size < problem.vocab_size:
+            raise UsageError(
+                f"{problem.name} needs a model with num_scored {problem.num_scored} and vocab_size {problem.vocab_size} or more; "
+                f"{model.name} has {model.num_scored} and {model.vocab_size}"
+            )
+        if model.seq_len < problem.min_length:
+            raise UsageError(f"model.seq_len={model.seq_len}: {problem.name} takes {problem.min_length} tokens or more")
+        if (self.data.min_length or 0) > model.seq_len:
+            raise UsageError(f"data.min_length={self.data.min_length} is more than the training length {model.seq_len}")
 
     @property
     def fingerprint(self) -> str:
@@ -149,6 +131,6 @@ def fingerprint_of(problem: Problem, data: ToyDataSpec) -> str:
     return digest(["synthetic-1", problem.name, problem.answer, data.model_dump(mode="json")])
 
 
-def _count(length: int) -> int:
+def _count(problem: Problem, length: int) -> int:
     """Random numbers a sequence, a multiple of 4."""
-    return (length + 4 + 3) // 4 * 4
+    return (length + problem.extra + 3) // 4 * 4

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from goatbench.data.order import Draw
-from goatbench.data.text.synthetic import MARK, NEEDLE, QUERY, SyntheticData, SyntheticTest, SyntheticTraining
+from goatbench.data.text.problems import MARK, NEEDLE, PASSKEY, QUERY, multi_needle
+from goatbench.data.text.synthetic import SyntheticData, SyntheticTest, SyntheticTraining
 from goatbench.errors import UsageError
 from goatbench.spec import DecoderSpec, ToyDataSpec, ToyEvaluationSpec
 
@@ -38,6 +39,33 @@ def test_drawn_depths_and_symbols_are_uniform():
         symbols = np.bincount(tokens[:, column], minlength=24)
         assert len(symbols) == 24 and abs(symbols - 8000 / 24).max() < 5 * np.sqrt(8000 / 24)
     assert abs(np.corrcoef(tokens[:, -2], tokens[:, -1])[0, 1]) < 5 / np.sqrt(8000)
+
+
+def test_passkeys_lie_at_their_depths():
+    test = SyntheticTest(PASSKEY, 51, (0.0, 0.5, 1.0), each=20)  # 40 of filler, MARK and five, QUERY and four
+    found = [row.index(MARK) for row in test.tokens.tolist()]
+    assert found == [0] * 20 + [20] * 20 + [40] * 20
+    for row, at in zip(test.tokens.tolist(), found, strict=True):
+        assert row[at + 1 : at + 6] == row[-5:] and row[-6] == QUERY
+        assert row.count(MARK) == row.count(QUERY) == 1 and all(t < 24 for i, t in enumerate(row) if i not in (at, 46))
+
+
+def test_multi_needles_answer_to_their_labels():
+    """Each label once in the text, the asked ones in an order of their own, values where their label is, the first at its depth."""
+    problem = multi_needle(4, 2)
+    tokens = SyntheticTest(problem, 63, (0.0, 1.0), each=50).tokens.tolist()
+    for i, row in enumerate(tokens):
+        text, questions = row[:-8], row[-8:]
+        needles = {text[at + 1]: (at, text[at + 2 : at + 4]) for at, token in enumerate(text) if token == MARK}
+        assert sorted(needles) == [26, 27, 28, 29] and [t for t in text if t > MARK] == list(needles)
+        assert questions[0] == questions[4] == QUERY and questions[1] != questions[5]
+        assert [needles[questions[1]][1], needles[questions[5]][1]] == [questions[2:4], questions[6:8]]
+        at = needles[questions[1]][0]
+        before = sum(token < 24 for token in text[:at]) - sum(2 for place, _ in needles.values() if place < at)
+        assert before == (0 if i < 50 else 40)  # of the 64 - 8 - 16 symbols of filler
+    orders = {(row[-7] < row[-3]) for row in tokens}
+    assert orders == {True, False}
+    assert problem.answer == 6 and problem.scored == 4
 
 
 def test_every_second_step_is_shorter_and_whole():

@@ -7,10 +7,10 @@ import pytest
 import torch
 from attention_cases import OPTIONS
 
-from goatbench.data.text.synthetic import NEEDLE as PROBLEM
+from goatbench.data.text.problems import NEEDLE, PASSKEY, multi_needle
 from goatbench.models import Decoder
 from goatbench.models.generate import generate
-from goatbench.tasks import needle
+from goatbench.tasks import retrieval
 from goatbench.training.evaluate_lm import evaluate_lm
 
 
@@ -29,17 +29,20 @@ def test_exact_match_is_what_greedy_generation_writes(attention):
     answers[40:, 1] = (answers[40:, 1] + 1) % 24
     tokens = torch.cat((prompts, answers), dim=1)
     result = evaluate_lm(net, [(tokens, torch.arange(80))], num_scored=24, num_windows=80, device="cpu", last=2)
-    is_exact = result.window_correct == needle.ANSWER
+    is_exact = result.window_correct == NEEDLE.scored
     again = generate(net, prompts, 2, temperature=0, allowed=32)
     assert is_exact.tolist() == (again == answers).all(1).tolist() == [True] * 20 + [False] * 60
     assert result.position_correct[0] == (written[:, 0] == answers[:, 0]).sum()
 
 
-def test_the_answer_of_the_task_is_that_of_the_data():
-    assert PROBLEM.answer == needle.ANSWER and needle.Needle.answer_tokens == PROBLEM.answer
-    assert needle.METRICS[0].chance == pytest.approx(1 / 576)
+@pytest.mark.parametrize(
+    ("task", "problem"), [(retrieval.NEEDLE, NEEDLE), (retrieval.PASSKEY, PASSKEY), (retrieval.MULTI_NEEDLE, multi_needle(4, 2))]
+)
+def test_the_chance_of_a_card_is_that_of_the_problem(task, problem):
+    assert task.card.metric("exact_match").chance == pytest.approx(problem.alphabet**-problem.scored)
+    assert task.card.metric("token_accuracy").chance == pytest.approx(1 / problem.alphabet)
 
 
 def test_the_grid_counts_whole_answers():
     correct = np.array([2, 2, 1, 0, 2, 2, 2, 2, 1, 1, 0, 0])
-    assert needle.exact_by_depth(correct, 3) == [2, 4, 0]
+    assert retrieval.exact_by_depth(correct, 2, 3) == [2, 4, 0]

@@ -1,0 +1,115 @@
+"""Made-up sequences with an answer at their end that can only be read off what came before: needles of several kinds.
+
+n sequences, L tokens that the model reads, F of them filler. A sequence has L + 1 tokens: the last one is only predicted. Filler is
+drawn from the alphabet of the answers, so that no symbol gives its place away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...spec import ToyDataSpec
+
+NUM_SYMBOLS, KEY_SYMBOLS = 24, 5
+MARK, QUERY = 24, 25  # token ids of the marks, behind all symbols
+FIRST_LABEL = 26  # multi_needle: what needles are called
+VOCAB_SIZE = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A kind of sequence.
+
+    build:       (numbers [n, L + extra] in [0, 1), L, depths [n] or None) -> tokens int64 [n, L + 1]. depths: where the (first asked)
+                 needle lies, 0 the start of the filler and 1 its end; None: drawn.
+    alphabet:    different symbols that an answer is made of.
+    answer:      the last so many tokens hold the answer; scored of them are symbols of it, the others marks.
+    extra:       numbers beyond one a token; min_length: the smallest L.
+    num_scored, vocab_size: what a model must have: symbols lie below num_scored, all tokens below vocab_size.
+    """
+
+    name: str
+    build: Callable[[np.ndarray, int, np.ndarray | None], np.ndarray]
+    alphabet: int
+    answer: int
+    scored: int
+    extra: int
+    min_length: int
+    num_scored: int = NUM_SYMBOLS
+    vocab_size: int = VOCAB_SIZE
+
+
+def insert(filler: np.ndarray, pieces: list[np.ndarray], places: np.ndarray) -> np.ndarray:
+    """filler [n, F] with pieces [n, P] put before filler token places[:, i] (F: behind all); pieces of one place keep their order."""
+    num_rows, num_filler = filler.shape
+    keys = [np.repeat(2 * places[:, i, None], piece.shape[1], axis=1) for i, piece in enumerate(pieces)]
+    keys.append(np.broadcast_to(2 * np.arange(num_filler) + 1, (num_rows, num_filler)))
+    order = np.argsort(np.concatenate(keys, axis=1), axis=1, kind="stable")
+    return np.take_along_axis(np.concatenate([*pieces, filler], axis=1), order, axis=1)
+
+
+def place(depths: np.ndarray, num_filler: int) -> np.ndarray:
+    """int64: the filler token before which a needle at this depth goes; 0 .. num_filler."""
+    return np.floor(depths * num_filler + 0.5).astype(np.int64)
+
+
+def drawn_place(numbers: np.ndarray, num_filler: int) -> np.ndarray:
+    """int64, uniform in 0 .. num_filler."""
+    return np.minimum((numbers * (num_filler + 1)).astype(np.int64), num_filler)
+
+
+def single_needle(num_symbols: int, size: int) -> Callable[[np.ndarray, int, np.ndarray | None], np.ndarray]:
+    """... filler MARK a b .. filler ... QUERY a b ..: `size` symbols behind the mark, asked for at the end."""
+
+    def build(numbers: np.ndarray, length: int, depths: np.ndarray | None) -> np.ndarray:
+        num_filler = length - 2 * size - 1  # MARK, the needle, QUERY and all of the answer but its last symbol are read too
+        assert num_filler >= 0
+        symbols = (numbers[:, : num_filler + size] * num_symbols).astype(np.int64)
+        filler, needle = symbols[:, :num_filler], symbols[:, num_filler:]
+        drawn = drawn_place(numbers[:, num_filler + size], num_filler)
+        places = drawn if depths is None else place(depths, num_filler)
+        mark, query = (np.full((len(numbers), 1), token) for token in (MARK, QUERY))
+        read = insert(filler, [np.concatenate((mark, needle), axis=1)], places[:, None])
+        return np.concatenate((read, query, needle), axis=1)
+
+    return build
+
+
+def multi_needle_of(data: ToyDataSpec) -> Problem:
+    return multi_needle(data.num_needles, data.num_asked)
+
+
+def multi_needle(num_needles: int, num_asked: int, size: int = 2) -> Problem:
+    """`num_needles` needles with labels, MARK label a b, of which `num_asked` are asked for by label, in an order of their own."""
+
+    def build(numbers: np.ndarray, length: int, depths: np.ndarray | None) -> np.ndarray:
+        num_filler = length + 1 - num_needles * (size + 2) - num_asked * (size + 2)
+        assert num_filler >= 0
+        n, count = len(numbers), num_filler + num_needles * size
+        symbols = (numbers[:, :count] * NUM_SYMBOLS).astype(np.int64)
+        filler, values = symbols[:, :num_filler], symbols[:, num_filler:].reshape(n, num_needles, size)
+        rest = numbers[:, count:]
+        places = drawn_place(rest[:, :num_needles], num_filler)
+        labels = FIRST_LABEL + np.argsort(rest[:, num_needles : 2 * num_needles], axis=1)
+        asked = np.argsort(rest[:, 2 * num_needles : 3 * num_needles], axis=1)[:, :num_asked]
+        if depths is not None:
+            places[np.arange(n), asked[:, 0]] = place(depths, num_filler)
+        mark, query = (np.full((n, 1), token) for token in (MARK, QUERY))
+        pieces = [np.concatenate((mark, labels[:, i, None], values[:, i]), axis=1) for i in range(num_needles)]
+        parts = [insert(filler, pieces, places)]
+        rows = np.arange(n)
+        for i in asked.T:
+            parts += [query, labels[rows, i, None], values[rows, i]]
+        return np.concatenate(parts, axis=1)
+
+    answer = num_asked * (size + 2) - 2  # the first QUERY and its label are no answer
+    least = (num_needles + num_asked) * (size + 2) - 1
+    name = f"multi_needle_{num_needles}_{num_asked}"
+    return Problem(name, build, NUM_SYMBOLS, answer, num_asked * size, 4 * num_needles, least)
+
+
+NEEDLE = Problem("needle", single_needle(NUM_SYMBOLS, 2), NUM_SYMBOLS, answer=2, scored=2, extra=4, min_length=5)
+PASSKEY = Problem("passkey", single_needle(NUM_SYMBOLS, KEY_SYMBOLS), NUM_SYMBOLS, KEY_SYMBOLS, KEY_SYMBOLS, extra=4, min_length=11)

@@ -1,0 +1,206 @@
+"""Is something found again at a distance that training never had? Sequences with an answer at their end, at 1x to 16x the length.
+
+Exact match means that each symbol of the answer has the highest logit when the symbols before it are given: where all are right
+that is what greedy generation writes, in one forward pass. The accuracy of single symbols is shown beside it, and is always higher.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from goatbench.records.record import Cost, Curve, Learned, Measurement, Metric, Outcome, TaskCard
+from goatbench.records.statistics import wilson_interval
+from goatbench.spec import ToyRunSpec
+
+from .causal import CausalTask, evaluate, evaluation_costs, machine_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from goatbench.data.text.problems import Problem
+    from goatbench.data.text.synthetic import SyntheticData
+    from goatbench.models.decoder import Decoder
+    from goatbench.training.evaluate_lm import LikelihoodResult
+
+LEARNED = 0.95  # exact match at the training length
+TRAINING = (
+    "A causal decoder is trained on made-up sequences, every second step shorter than the training length; the loss is on the answer's "
+    "symbols only. "
+)
+SCORING = (
+    "Evaluated on sequences of 1, 2, 4, 8 and 16 training lengths, equally many at each of the depths, where depth is the place in the "
+    "filler, 0 its start and 1 its end. exact_match: every symbol of the answer has the highest logit, under teacher forcing, which is "
+    "what greedy generation writes. A mechanism below 95 % at 1x has not learned the task: its other columns say nothing of length, and "
+    "it is not ranked. A table of learned positions has no entries beyond the training length: n/a, never clamped."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Retrieval(CausalTask):
+    """problem: "module:attribute" of the Problem, or of a function of the data's specification that gives one."""
+
+    problem: str
+
+    def fingerprint(self, spec: ToyRunSpec) -> str:
+        from goatbench.data.text.synthetic import fingerprint_of
+
+        return fingerprint_of(self.problem_of(spec), spec.data)
+
+    def data(self, spec: ToyRunSpec) -> SyntheticData:
+        from goatbench.data.text.synthetic import SyntheticData
+
+        return SyntheticData(self.problem_of(spec), spec.data, spec.model, spec.evaluation, **machine_of(spec))
+
+    def problem_of(self, spec: ToyRunSpec) -> Problem:
+        """The task's own, or the one that the data name."""
+        from goatbench.registry import toy_sources
+
+        target = toy_sources.target(spec.data.name) if spec.data.name in toy_sources else ""
+        module, _, attribute = (target or self.problem).partition(":")
+        found = getattr(import_module(module), attribute)
+        return found(spec.data) if callable(found) else found
+
+    def answer_tokens(self, spec: ToyRunSpec) -> int:
+        return self.problem_of(spec).answer
+
+    def protocol(self, spec: ToyRunSpec) -> dict[str, Any]:
+        depths = " ".join(f"{depth:g}" for depth in spec.evaluation.depths)
+        return CausalTask.protocol(self, spec) | {"depths": depths, "problem": self.problem_of(spec).name}
+
+    def measure(self, spec: ToyRunSpec, net: Decoder, data: SyntheticData, folder: Path | None) -> Outcome:
+        base, problem = spec.model.seq_len, data.problem
+        measurements: list[Measurement] = []
+        costs: list[Cost] = []
+        curves: list[Curve] = []
+        for length in (base * multiple for multiple in sorted({1, *spec.task.multiples})):
+            conditions = {"multiple": length // base, "length": length, "split": spec.task.split}
+            if net.max_positions is not None and length > net.max_positions:
+                measurements += [_absent(net.max_positions, conditions, metric) for metric in self.card.metrics]
+                continue
+            windows = data.validation_windows if spec.task.split == "validation" else data.test_windows(length)
+            result = evaluate(spec, net, data, windows, f"{problem.name}: {length} tokens", last=problem.answer)
+            measurements += _measurements(result, problem, conditions)
+            if spec.task.split == "test":
+                curves += _by_depth(result, problem.scored, spec.evaluation.depths, conditions)
+            costs += evaluation_costs(result, "tokens", {"length": length})
+        learned = next(m.value for m in measurements if m.metric == "exact_match" and m.value is not None)
+        notes = [] if learned >= LEARNED else [f"not learned at the training length: exact match {100 * learned:.1f} %, below 95 %"]
+        return Outcome(measurements=measurements, costs=costs, curves=curves, notes=notes)
+
+
+def _absent(limit: int, conditions: dict[str, Any], metric: Metric) -> Measurement:
+    reason = f"not applicable: positions beyond {limit} have no learned entry"
+    return Measurement(metric=metric.name, value=None, unit=metric.unit, n=0, reason=reason, conditions=conditions)
+
+
+def _measurements(result: LikelihoodResult, problem: Problem, conditions: dict[str, Any]) -> list[Measurement]:
+    n = len(result.window_ids)
+    exact = int((result.window_correct == problem.scored).sum())
+
+    def rate(metric: str, successes: int, n: int) -> Measurement:
+        low, high = wilson_interval(successes, n)
+        return Measurement(
+            metric=metric, value=successes / n, unit="fraction", n=n, stderr=(high - low) / (2 * 1.959964),
+            stderr_method="width of Wilson's 95 % interval / 3.92", conditions=conditions,
+        )  # fmt: skip
+
+    return [
+        rate("exact_match", exact, n),
+        rate("token_accuracy", int(result.window_correct.sum()), n * problem.scored),
+        rate("first_token_accuracy", int(result.position_correct[0]), n),
+        Measurement(
+            metric="nll_nats", value=result.nll_nats, unit="nats", n=result.count, stderr=result.nll_stderr,
+            stderr_method="ratio estimator over sequences", conditions=conditions,
+        ),
+    ]  # fmt: skip
+
+
+def _by_depth(result: LikelihoodResult, scored: int, depths: list[float], conditions: dict[str, Any]) -> list[Curve]:
+    """Exact match at each depth, and the ends of its Wilson interval: one column of the depth x length grid."""
+    counts = exact_by_depth(result.window_correct, scored, len(depths))
+    n = len(result.window_correct) // len(depths)
+    ends = [wilson_interval(count, n) for count in counts]
+    rows = {"estimate": [count / n for count in counts], "wilson_low": [low for low, _ in ends], "wilson_high": [high for _, high in ends]}
+    return [
+        Curve(name="exact_match", unit="fraction", x_name="depth", x=depths, y=y, n=n, conditions={**conditions, "bound": bound})
+        for bound, y in rows.items()
+    ]
+
+
+def exact_by_depth(window_correct: np.ndarray, scored: int, num_depths: int) -> list[int]:
+    """Sequences with the whole answer right at each depth; window_correct: [n] right symbols, by id, the depths one after the other."""
+    return [int(count) for count in (window_correct == scored).reshape(num_depths, -1).sum(1)]
+
+
+def card(name: str, summary: str, protocol: str, alphabet: int, scored: int, source: str, split: str = "test") -> TaskCard:
+    """alphabet, scored: different symbols of an answer, and how many it has: what a blind guess gets."""
+    metrics = (
+        Metric(name="exact_match", unit="fraction", direction="higher", chance=alphabet**-scored, bounds=(0, 1), percent=True),
+        Metric(name="token_accuracy", unit="fraction", direction="higher", chance=1 / alphabet, bounds=(0, 1), percent=True),
+        Metric(name="first_token_accuracy", unit="fraction", direction="higher", chance=1 / alphabet, bounds=(0, 1), percent=True),
+        Metric(name="nll_nats", unit="nats", direction="lower", chance=math.log(alphabet), bounds=(0, None), digits=4),
+    )
+    is_test = split == "test"
+    return TaskCard(
+        name=name,
+        version=1,
+        domain="toy",
+        summary=summary,
+        protocol=protocol,
+        metrics=metrics,
+        primary_metric="exact_match" if is_test else "nll_nats",
+        primary_conditions={"multiple": 16 if is_test else 1, "split": split},
+        column_condition="multiple",
+        column_label="length",
+        learned=Learned(metric="exact_match", value=1, at_least=LEARNED) if is_test else None,
+        expected_time={"smoke": "under 20 s", "embedded": "about 1 minute on one CPU core", "paper": "an hour on a GPU"},
+        source=source,
+    )
+
+
+PROBLEMS = "goatbench.data.text.problems"
+OWN = "own task, after the passkey of arXiv 2305.16300 (Landmark attention); arXiv 2601.15380 (GOAT)"
+_NEEDLE = "Random symbols of 24, one mark followed by two of the same symbols at some place, a query mark at the end. "
+
+NEEDLE = Retrieval(
+    card("needle", "finds two symbols behind a mark at 1x to 16x the training length", TRAINING + _NEEDLE + SCORING, 24, 2, OWN),
+    f"{PROBLEMS}:NEEDLE",
+)
+NEEDLE_TUNING = Retrieval(
+    card(
+        "needle_tuning", "NLL of the needle on validation: chooses learning rates", TRAINING + _NEEDLE + "Validation, at 1x.", 24, 2, OWN,
+        split="validation",
+    ),
+    f"{PROBLEMS}:NEEDLE",
+)  # fmt: skip
+_PASSKEY = (
+    "Random symbols of 24, one mark followed by the five symbols of the key at some place, a query mark at the end: the filler is of the "
+    "key's alphabet, so that no symbol gives the key away. "
+)
+_PAPER = (
+    " data=passkey_paper and data=niah_paper are the settings of the GOAT paper's scripts, kept with their flaws: filler without digits, "
+    "so that content alone finds the key; one header and no distractor; a needle over four letters, of which teacher forcing gives away "
+    "what was missed."
+)
+_MULTI = (
+    "Random symbols of 24 with four needles (mark, label, two symbols; data.num_needles) at random places, of which two (data.num_asked) "
+    "are asked for by label at the end; the first asked lies at the depth of its cell. Only the values are scored. "
+)
+PASSKEY = Retrieval(
+    card(
+        "passkey", "finds a key of five symbols at 1x to 16x the training length", TRAINING + _PASSKEY + SCORING + _PAPER, 24, 5,
+        "own form of the passkey of arXiv 2305.16300 (Landmark attention); arXiv 2601.15380 (GOAT)",
+    ),
+    f"{PROBLEMS}:PASSKEY",
+)  # fmt: skip
+MULTI_NEEDLE = Retrieval(
+    card(
+        "multi_needle", "finds the values of two of four labels at 1x to 16x the training length", TRAINING + _MULTI + SCORING, 24, 4,
+        "own form of the multi-needle test of arXiv 2410.05258 (DIFF Transformer) and arXiv 2504.00927 (Multi-Token Attention)",
+    ),
+    f"{PROBLEMS}:multi_needle_of",
+)  # fmt: skip
