@@ -13,6 +13,7 @@ from .records.canonical import canonical_json as canonical_json
 from .records.canonical import digest as digest
 from .records.record import NAME_PATTERN
 
+LATER_FIELDS = {"model.weight_std": 0.02, "model.embedding_std": 0.02}  # part.name -> default
 DOMAIN_AXES = {"vision": 2, "genome": 1, "text": 1, "toy": 1}  # axes of position
 
 
@@ -77,7 +78,8 @@ class VitSpec(Strict):
 
 
 class DecoderSpec(Strict):
-    """A causal pre-norm decoder. seq_len is the training length; tokens from num_scored on are never targets (genome: N)."""
+    """A causal pre-norm decoder. seq_len is the training length; tokens from num_scored on are never targets (genome: N).
+    weight_std, embedding_std: of the initial weights and token embeddings; GPT-2's 0.02 by default."""
 
     kind: Literal["decoder"]
     name: str = Field(pattern=NAME_PATTERN)
@@ -90,6 +92,8 @@ class DecoderSpec(Strict):
     num_kv_heads: int | None = Field(default=None, gt=0)  # None: num_heads
     mlp_ratio: float = Field(gt=0)
     tie_embeddings: bool = False
+    weight_std: float = Field(default=0.02, gt=0)
+    embedding_std: float = Field(default=0.02, gt=0)
 
     @model_validator(mode="after")
     def _fits(self) -> DecoderSpec:
@@ -335,6 +339,10 @@ class RunSpec(Strict):
         for path in self.path_keys:
             full["data"].pop(path)
         full["attention"].pop("axes")
+        for key, default in LATER_FIELDS.items():  # a field that came later is no part of a run that leaves it at its default
+            part, _, name = key.partition(".")
+            if full[part].get(name) == default:
+                del full[part][name]
         rate = self.attention.tuned.get(self.domain, {}).get(self.scale)  # those of other domains and scales are no part of this run
         full["attention"]["tuned"] = {} if rate is None else {self.domain: {self.scale: rate}}
         return full

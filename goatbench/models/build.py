@@ -48,6 +48,8 @@ def build_decoder(spec: DecoderSpec, attention: AttentionSpec, kernel: Kernel | 
         num_kv_heads=spec.num_kv_heads,
         mlp_ratio=spec.mlp_ratio,
         tie_embeddings=spec.tie_embeddings,
+        weight_std=spec.weight_std,
+        embedding_std=spec.embedding_std,
     )
 
 
