@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from goatbench.models.decoder import Decoder
     from goatbench.training.evaluate_lm import LikelihoodResult
 
+OWN_DATA = "synthetic"  # data.name for the task's own problem
 LEARNED = 0.95  # exact match at the training length
 TRAINING = (
     "A causal decoder is trained on made-up sequences, every second step shorter than the training length; the loss is on the answer's "
@@ -59,9 +60,11 @@ class Retrieval(CausalTask):
         """The task's own, or the one that the data name."""
         from goatbench.registry import toy_sources
 
-        target = toy_sources.target(spec.data.name) if spec.data.name in toy_sources else ""
-        module, _, attribute = (target or self.problem).partition(":")
-        found = getattr(import_module(module), attribute)
+        if spec.data.name == OWN_DATA:
+            module, _, attribute = self.problem.partition(":")
+            found = getattr(import_module(module), attribute)
+        else:
+            found = toy_sources.get(spec.data.name)
         return found(spec.data) if callable(found) else found
 
     def answer_tokens(self, spec: ToyRunSpec) -> int:
@@ -84,11 +87,14 @@ class Retrieval(CausalTask):
             windows = data.validation_windows if spec.task.split == "validation" else data.test_windows(length)
             result = evaluate(spec, net, data, windows, f"{problem.name}: {length} tokens", last=problem.answer)
             measurements += _measurements(result, problem, conditions)
-            if spec.task.split == "test":
+            if spec.task.split == "test" and problem.has_depth:
                 curves += _by_depth(result, problem.scored, spec.evaluation.depths, conditions)
             costs += evaluation_costs(result, "tokens", {"length": length})
         learned = next(m.value for m in measurements if m.metric == "exact_match" and m.value is not None)
         notes = [] if learned >= LEARNED else [f"not learned at the training length: exact match {100 * learned:.1f} %, below 95 %"]
+        chance = problem.alphabet**-problem.scored
+        if not math.isclose(chance, self.card.metric("exact_match").chance):
+            notes.append(f"chance of this data: exact match {chance:.1e}, one symbol {1 / problem.alphabet:.3f}")
         return Outcome(measurements=measurements, costs=costs, curves=curves, notes=notes)
 
 
