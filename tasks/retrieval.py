@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from goatbench.errors import UsageError
 from goatbench.records.record import Cost, Curve, Learned, Measurement, Metric, Outcome, TaskCard
 from goatbench.records.statistics import wilson_interval
 from goatbench.spec import ToyRunSpec
@@ -58,13 +59,13 @@ class Retrieval(CausalTask):
 
     def problem_of(self, spec: ToyRunSpec) -> Problem:
         """The task's own, or the one that the data name."""
-        from goatbench.registry import toy_sources
+        from goatbench.registry import broken_plugins, toy_sources, unknown
 
-        if spec.data.name == OWN_DATA:
-            module, _, attribute = self.problem.partition(":")
-            found = getattr(import_module(module), attribute)
-        else:
-            found = toy_sources.get(spec.data.name)
+        name = spec.data.name
+        if name not in (OWN_DATA, *toy_sources.names()):
+            raise UsageError(unknown("toy source", name, [OWN_DATA, *toy_sources.names()]) + broken_plugins())
+        module, _, attribute = (self.problem if name == OWN_DATA else toy_sources.target(name)).partition(":")
+        found = getattr(import_module(module), attribute)
         return found(spec.data) if callable(found) else found
 
     def answer_tokens(self, spec: ToyRunSpec) -> int:
