@@ -45,7 +45,7 @@ def test_exact_match_is_what_greedy_generation_writes(attention, size):
     """
     net, prompts = make(attention), torch.randint(24, (80, 29))
     written = generate(net, prompts, size, temperature=0, allowed=24)
-    assert written.unique(dim=0).shape[0] > 10
+    assert written.unique(dim=0).shape[0] > 5
     answers = changed(written, [(slice(20, 60), 0), (slice(40, 80), size - 1)])
     tokens = torch.cat((prompts, answers), dim=1)
     result = evaluate_lm(net, [(tokens, torch.arange(80))], num_scored=24, num_windows=80, device="cpu", last=size)
