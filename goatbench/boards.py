@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,16 +11,29 @@ from .errors import UsageError
 from .registry import broken_plugins, load_plugins, tasks, unknown
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from .records.board import Board
+    from .records.record import RunRecord, TaskCard
+
+
+class PlotKind(StrEnum):
+    """lines: the columns as curves. heatmap: a panel a row, depth by length."""
+
+    LINES = "lines"
+    HEATMAP = "heatmap"
 
 
 def print_boards(
-    names: list[str], scale: str | None, metric: str | None, runs_dir: str, results_dir: str | None, markdown: bool, plot: str | None = None
-) -> None:
+    names: list[str], scale: str | None, metric: str | None, runs_dir: str, results_dir: str | None, markdown: bool,
+    plot: str | None = None, kind: PlotKind | None = None,
+) -> None:  # fmt: skip
     """Every board of each task; only those of one scale if given. UsageError for an unknown task or metric, or if nothing is there.
 
-    plot: where the first board is drawn as well.
+    plot: where the first board is drawn as well, as kind says (None: lines).
     """
+    if kind is not None and plot is None:
+        raise UsageError(f"--kind {kind} says how --plot draws: add --plot PATH")
     from .records.board import markdown as to_markdown
     from .records.board import print_board
     from .records.leaderboard import build_boards
@@ -56,16 +70,30 @@ def print_boards(
                 print_board(board, _console())
                 print()
         if plot is not None:
-            print(f"drawn: {', '.join(_draw(boards[0], plot))}", file=sys.stderr)
+            figure = _figure(kind, boards[0], tasks.get(name).card, submitted, local, metric)
+            print(f"drawn: {', '.join(_save(figure, plot))}", file=sys.stderr)
             plot = None
 
 
-def _draw(board: Board, plot: str) -> list[str]:
+def _figure(
+    kind: PlotKind | None, board: Board, card: TaskCard, submitted: list[RunRecord], local: list[RunRecord], metric: str | None
+) -> Figure:
+    """Of the first board of these records."""
+    if kind is not PlotKind.HEATMAP:
+        from .plots.boards import plot_board
+
+        return plot_board(board)
+    from .plots.heat_map import plot_heat_map
+    from .records.grouping import group_records
+
+    return plot_heat_map(board, group_records(card, card.metric(metric or card.primary_metric), submitted, local)[0])
+
+
+def _save(figure: Figure, plot: str) -> list[str]:
     from .plots import style
-    from .plots.boards import plot_board
 
     try:
-        return [str(path) for path in style.save(plot_board(board), plot)]
+        return [str(path) for path in style.save(figure, plot)]
     except OSError as error:
         raise UsageError(f"--plot {plot}: {error.strerror or error}; name a file in a folder that can be written") from None
 

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from .boards import PlotKind
 from .completion import complete_name, complete_override, complete_task
 from .errors import UsageError
 
@@ -143,16 +144,22 @@ def leaderboard(
     results_dir: ResultsDir = None,
     format_: Annotated[Format, typer.Option("--format", help="terminal or md (Markdown).")] = Format.TERMINAL,
     plot: Annotated[str | None, typer.Option(metavar="PATH", help="Also draw the first board: PATH.png and PATH.svg.")] = None,
+    kind: Annotated[
+        PlotKind | None,
+        typer.Option(help="What --plot draws: lines (the default), or heatmap: exact match by depth and length, a panel a row."),
+    ] = None,
 ) -> None:
     """Published and own results of a task, best first; own, not yet submitted runs are marked.
 
     Example: goatbench leaderboard task=vit_resolution
 
     As curves: goatbench leaderboard task=vit_resolution --plot resolution
+
+    Depth by length: goatbench leaderboard task=needle --plot needle --kind heatmap
     """
     from .boards import print_boards
 
-    print_boards(names, scale, metric, runs_dir, results_dir, markdown=format_ is Format.MD, plot=plot)
+    print_boards(names, scale, metric, runs_dir, results_dir, markdown=format_ is Format.MD, plot=plot, kind=kind)
 
 
 @app.command()

@@ -94,6 +94,9 @@ _TEXT_TASKS = {
     "passkey": "retrieval:PASSKEY",
     "multi_needle": "retrieval:MULTI_NEEDLE",
     "needle_tuning": "retrieval:NEEDLE_TUNING",
+    "copy": "toys:COPY",
+    "selective_copy": "toys:SELECTIVE_COPY",
+    "induction": "toys:INDUCTION",
 }
 tasks = Registry(
     "task",
@@ -129,7 +132,13 @@ text_sources = Registry(
     },
 )
 
-toy_sources = Registry("toy source", {})  # presets; data.name=synthetic is the task's own
+toy_sources = Registry(  # presets; data.name=synthetic is the task's own
+    "toy source",
+    {
+        "passkey_paper": "goatbench.data.text.paper_problems:PASSKEY_PAPER",
+        "niah_paper": "goatbench.data.text.paper_problems:NIAH_PAPER",
+    },
+)
 
 DATA_SOURCES = {"vision": image_sources, "genome": genome_sources, "text": text_sources, "toy": toy_sources}  # by domain
 

@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from goatbench.errors import UsageError
 from goatbench.records.record import Cost, Curve, Learned, Measurement, Metric, Outcome, TaskCard
 from goatbench.records.statistics import wilson_interval
 from goatbench.spec import ToyRunSpec
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from goatbench.models.decoder import Decoder
     from goatbench.training.evaluate_lm import LikelihoodResult
 
+OWN_DATA = "synthetic"  # data.name for the task's own problem
 LEARNED = 0.95  # exact match at the training length
 TRAINING = (
     "A causal decoder is trained on made-up sequences, every second step shorter than the training length; the loss is on the answer's "
@@ -57,10 +59,12 @@ class Retrieval(CausalTask):
 
     def problem_of(self, spec: ToyRunSpec) -> Problem:
         """The task's own, or the one that the data name."""
-        from goatbench.registry import toy_sources
+        from goatbench.registry import broken_plugins, toy_sources, unknown
 
-        target = toy_sources.target(spec.data.name) if spec.data.name in toy_sources else ""
-        module, _, attribute = (target or self.problem).partition(":")
+        name = spec.data.name
+        if name not in (OWN_DATA, *toy_sources.names()):
+            raise UsageError(unknown("toy source", name, [OWN_DATA, *toy_sources.names()]) + broken_plugins())
+        module, _, attribute = (self.problem if name == OWN_DATA else toy_sources.target(name)).partition(":")
         found = getattr(import_module(module), attribute)
         return found(spec.data) if callable(found) else found
 
@@ -84,11 +88,14 @@ class Retrieval(CausalTask):
             windows = data.validation_windows if spec.task.split == "validation" else data.test_windows(length)
             result = evaluate(spec, net, data, windows, f"{problem.name}: {length} tokens", last=problem.answer)
             measurements += _measurements(result, problem, conditions)
-            if spec.task.split == "test":
+            if spec.task.split == "test" and problem.has_depth:
                 curves += _by_depth(result, problem.scored, spec.evaluation.depths, conditions)
             costs += evaluation_costs(result, "tokens", {"length": length})
         learned = next(m.value for m in measurements if m.metric == "exact_match" and m.value is not None)
         notes = [] if learned >= LEARNED else [f"not learned at the training length: exact match {100 * learned:.1f} %, below 95 %"]
+        chance = problem.alphabet**-problem.scored
+        if not math.isclose(chance, self.card.metric("exact_match").chance):
+            notes.append(f"chance of this data: exact match {chance:.1e}, one symbol {1 / problem.alphabet:.3f}")
         return Outcome(measurements=measurements, costs=costs, curves=curves, notes=notes)
 
 

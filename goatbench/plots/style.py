@@ -44,12 +44,12 @@ def styled() -> Iterator[None]:
         yield
 
 
-def panels(rows: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
-    """A figure of `rows` stacked panels that share both axes; sizes in inches. Needs no display and leaves no global figure."""
+def panels(rows: int, width: float, height: float, columns: int = 1) -> tuple[Figure, list[Axes]]:
+    """A figure of panels that share both axes, row by row; sizes in inches. Needs no display and leaves no global figure."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
-    return figure, list(figure.subplots(rows, 1, sharex=True, sharey=True, squeeze=False)[:, 0])
+    return figure, list(figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat)
 
 
 def colour(index: int) -> str:

@@ -29,6 +29,7 @@ class Problem:
     answer:      the last so many tokens hold the answer; scored of them are symbols of it, the others marks.
     extra:       numbers beyond one a token; min_length: the smallest L.
     num_scored, vocab_size: what a model must have: symbols lie below num_scored, all tokens below vocab_size.
+    has_depth:   False where there is no place to choose, and `depths` change nothing.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Problem:
     min_length: int
     num_scored: int = NUM_SYMBOLS
     vocab_size: int = VOCAB_SIZE
+    has_depth: bool = True
 
 
 def insert(filler: np.ndarray, pieces: list[np.ndarray], places: np.ndarray) -> np.ndarray:
@@ -61,6 +63,14 @@ def drawn_place(numbers: np.ndarray, num_filler: int) -> np.ndarray:
     return np.minimum((numbers * (num_filler + 1)).astype(np.int64), num_filler)
 
 
+def assert_once(text: np.ndarray, phrase: np.ndarray) -> None:
+    """AssertionError unless phrase[i] [P] occurs in text[i] exactly once, for each row i."""
+    size = phrase.shape[1]
+    rows, starts = np.nonzero(text[:, : text.shape[1] - size + 1] == phrase[:, :1])
+    found = (text[rows[:, None], starts[:, None] + np.arange(size)] == phrase[rows]).all(1)
+    assert (np.bincount(rows[found], minlength=len(text)) == 1).all()
+
+
 def single_needle(num_symbols: int, size: int) -> Callable[[np.ndarray, int, np.ndarray | None], np.ndarray]:
     """... filler MARK a b .. filler ... QUERY a b ..: `size` symbols behind the mark, asked for at the end."""
 
@@ -72,7 +82,9 @@ def single_needle(num_symbols: int, size: int) -> Callable[[np.ndarray, int, np.
         drawn = drawn_place(numbers[:, num_filler + size], num_filler)
         places = drawn if depths is None else place(depths, num_filler)
         mark, query = (np.full((len(numbers), 1), token) for token in (MARK, QUERY))
-        read = insert(filler, [np.concatenate((mark, needle), axis=1)], places[:, None])
+        piece = np.concatenate((mark, needle), axis=1)
+        read = insert(filler, [piece], places[:, None])
+        assert_once(read, piece)
         return np.concatenate((read, query, needle), axis=1)
 
     return build
@@ -100,6 +112,8 @@ def multi_needle(num_needles: int, num_asked: int, size: int = 2) -> Problem:
         mark, query = (np.full((n, 1), token) for token in (MARK, QUERY))
         pieces = [np.concatenate((mark, labels[:, i, None], values[:, i]), axis=1) for i in range(num_needles)]
         parts = [insert(filler, pieces, places)]
+        for piece in pieces:
+            assert_once(parts[0], piece)
         rows = np.arange(n)
         for i in asked.T:
             parts += [query, labels[rows, i, None], values[rows, i]]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from goatbench.errors import UsageError
-from goatbench.registry import Registries, Registry, _Bound, attentions, image_sources, nearest, tasks
+from goatbench.registry import Registries, Registry, _Bound, attentions, image_sources, nearest, tasks, toy_sources
 
 
 def test_get_imports_only_when_asked():
@@ -60,7 +60,7 @@ def test_nearest(name, known, guess):
 
 
 @pytest.mark.parametrize(
-    ("registry", "name"), [(registry, name) for registry in (attentions, tasks, image_sources) for name in registry.names()]
+    ("registry", "name"), [(registry, name) for registry in (attentions, tasks, image_sources, toy_sources) for name in registry.names()]
 )
 def test_every_target_exists_in_its_source(registry, name):
     """Read from the source files: no torch is needed to know that a name leads somewhere."""
