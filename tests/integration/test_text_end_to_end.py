@@ -13,6 +13,8 @@ from goatbench.errors import UsageError
 from goatbench.execute import execute
 from goatbench.models import Decoder
 from goatbench.models.streaming import Streamed
+from goatbench.records.grouping import group_records
+from goatbench.registry import tasks
 
 SMALL = ["scale=smoke", "evaluation.batch_tokens=4096"]
 
@@ -140,6 +142,9 @@ def test_streaming_rows_of_lm_length(run):
     assert all(abs(streamed[m].value - same[m].value) > 1e-6 for m in (2, 4, 8, 16))
     change = cells(record, "bits_change", protocol="streaming")
     assert change[1].value == 0 and change[16].value == pytest.approx((streamed[16].value - streamed[1].value) / math.log(2), abs=1e-9)
+    card = tasks.get("lm_length").card
+    (board,) = group_records(card, next(m for m in card.metrics if m.name == "bits_per_byte"), [record], [])
+    assert sum("protocol=streaming" in name for name in board.rows) == 1 and len(board.rows) == 3
     refused = run("task=lm_length", "attention=sinusoidal", "evaluation.streaming=true")
     absent = cells(refused, "bits_per_byte", protocol="streaming")
     assert list(absent) == [1, 2, 4, 8, 16]
