@@ -207,6 +207,17 @@ def bench_attention(context: typer.Context) -> None:
     raise typer.Exit(bench_main(context.args) or 0)
 
 
+@bench.command("decoder", context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)
+def bench_decoder(context: typer.Context) -> None:
+    """Time and memory of one training step and one long evaluation of a decoder.
+
+    Example: goatbench bench decoder --help
+    """
+    from .bench.decoder import main as bench_main
+
+    raise typer.Exit(bench_main(context.args) or 0)
+
+
 @bench.command("genome_loader", context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)
 def bench_genome_loader(context: typer.Context) -> None:
     """Reading windows of DNA, beside pyfaidx.

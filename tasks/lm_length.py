@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from goatbench.training.evaluate_lm import LikelihoodResult
 
 LN2 = math.log(2)
-SAME_TARGET, NON_OVERLAPPING = "same_target", "non_overlapping"
+SAME_TARGET, NON_OVERLAPPING, STREAMING = "same_target", "non_overlapping", "streaming"
 METRICS = (
     Metric(name="bits_per_byte", unit="bits", direction="lower", chance=8.0, bounds=(0, None), digits=4),
     Metric(name="nll_nats", unit="nats", direction="lower", chance=math.log(256), bounds=(0, None), digits=4),
@@ -36,7 +36,9 @@ PROTOCOL = (
     TRAINING + "Test documents with at least 16 training lengths are scored under windows of 1, 2, 4, 8 and 16 training lengths, each a "
     "BOS and the bytes before the target; sums over bytes, BOS is never a target. same_target (headline): the last bytes of every "
     "window, the same bytes at every length; bits_change is the paired difference to the training length. non_overlapping: the same "
-    "stretches cut into windows of each length, every byte scored. A token is a byte. A table of learned positions has no entries "
+    "stretches cut into windows of each length, every byte scored. streaming (on request): the bytes of same_target, each window read as "
+    "a stream from its BOS with a cache of the first tokens and the latest training length of others, numbered by their place in the "
+    "cache (StreamingLLM), so that memory is that of one length. A token is a byte. A table of learned positions has no entries "
     "beyond the training length: n/a, never clamped."
 )
 
@@ -65,7 +67,8 @@ class LmLength(TextTask):
         for context in contexts:
             same, cut = (_conditions(spec, protocol, context) for protocol in (SAME_TARGET, NON_OVERLAPPING))
             if net.max_positions is not None and context > net.max_positions:
-                measurements += [_absent(net.max_positions, where, m) for where in (same, cut) for m in METRICS]
+                why = f"positions beyond {net.max_positions} have no learned entry"
+                measurements += [_absent(why, where, m) for where in (same, cut) for m in METRICS]
                 continue
             result = evaluate(spec, net, data, blocks.with_context(context), f"same bytes, {context} of context", last=num_targets)
             at_base = result if context == base else at_base
@@ -74,7 +77,35 @@ class LmLength(TextTask):
             result = evaluate(spec, net, data, _cut(spans, context), f"windows of {context} without overlap")
             measurements += _measurements(result, cut, None)
             curves.append(position_curve("bits_per_byte", "position", result, cut))
+        if spec.evaluation.streaming:
+            read, spent = _streamed(spec, net, data, blocks, contexts)
+            measurements, costs = measurements + read, costs + spent
         return Outcome(measurements=measurements, costs=costs, curves=curves)
+
+
+def _streamed(
+    spec: TextRunSpec, net: Decoder, data: TextData, blocks: TextWindows, contexts: list[int]
+) -> tuple[list[Measurement], list[Cost]]:
+    """The bytes of same_target, every window read as a stream; the first context is the training length, where nothing is evicted."""
+    from goatbench.attention.sink_window_cache import streaming_objection
+    from goatbench.models.streaming import Streamed
+
+    measurements: list[Measurement] = []
+    costs: list[Cost] = []
+    objection = streaming_objection(net.position)
+    stream = Streamed(net, spec.evaluation.num_sinks, spec.model.seq_len, spec.evaluation.num_targets)
+    at_base: LikelihoodResult | None = None
+    for context in contexts:
+        where = _conditions(spec, STREAMING, context) | {"window": spec.model.seq_len, "num_sinks": spec.evaluation.num_sinks}
+        if objection is not None:
+            measurements += [_absent(objection, where, m) for m in METRICS]
+            continue
+        label = f"same bytes, stream of {context}"
+        result = evaluate(spec, stream, data, blocks.with_context(context), label, last=spec.evaluation.num_targets)
+        at_base = at_base or result
+        measurements += _measurements(result, where, at_base)
+        costs += evaluation_costs(result, "bytes", {"context": context, "protocol": STREAMING})
+    return measurements, costs
 
 
 def _cut(spans: TextWindows, context: int) -> TextWindows:
@@ -90,8 +121,8 @@ def _conditions(spec: TextRunSpec, protocol: str, context: int) -> dict[str, Any
     }  # fmt: skip
 
 
-def _absent(limit: int, conditions: dict[str, Any], metric: Metric) -> Measurement:
-    reason = f"not applicable: positions beyond {limit} have no learned entry"
+def _absent(why: str, conditions: dict[str, Any], metric: Metric) -> Measurement:
+    reason = f"not applicable: {why}"
     return Measurement(metric=metric.name, value=None, unit=metric.unit, n=0, reason=reason, conditions=conditions)
 
 
@@ -164,7 +195,7 @@ LM_LENGTH = LmLength(
         primary_conditions={"multiple": 16, "split": "test"},
         column_condition="multiple",
         column_label="context",
-        column_details=("window", "stride"),
+        column_details=("window", "stride", "num_sinks"),
         row_conditions=("protocol",),
         headline_rows={"protocol": (SAME_TARGET,)},
         expected_time={"smoke": "under 20 s", "embedded": "about 2 minutes on one CPU core", "paper": "days on 8 GPUs"},

@@ -6,12 +6,16 @@ rotary schemes too; each step rotates them at the positions that `update` return
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 
 from .positions import Line, Positions, Scattered
+
+if TYPE_CHECKING:
+    from .scheme import PositionScheme
+    from .stream_chunk import StreamChunk
 
 _FIRST_CAPACITY = 64  # tokens; any small number does, as the capacity doubles
 
@@ -26,6 +30,10 @@ class KVCache(Protocol):
 
     def update(self, layer_index: int, tokens: dict[str, Tensor], positions: Positions) -> tuple[dict[str, Tensor], Positions, Positions]:
         """Append the new tokens of one layer; return all its tokens, their positions (keys), and those of the queries."""
+        ...
+
+    def chunk(self, scheme: PositionScheme) -> StreamChunk | None:
+        """How the tokens of the latest update attend if not all of them look at the same ones in their positions; None: as usual."""
         ...
 
     def reset(self) -> None:
@@ -52,6 +60,9 @@ class FullCache:
     def reset(self) -> None:
         self._layers = {}
         self._positions = _PositionLog()
+
+    def chunk(self, scheme: PositionScheme) -> StreamChunk | None:
+        return None
 
     def update(self, layer_index: int, tokens: dict[str, Tensor], positions: Positions) -> tuple[dict[str, Tensor], Positions, Positions]:
         streams = self._layers.setdefault(layer_index, {name: _Buffer(axis=2) for name in tokens})

@@ -20,6 +20,7 @@ from .scheme import ModelShape, PositionScheme, Role
 
 if TYPE_CHECKING:
     from .cache import KVCache
+    from .stream_chunk import StreamChunk
 
 Lanes = Literal["carve", "append"]
 
@@ -87,6 +88,9 @@ class SelfAttention(nn.Module):
             tokens, key_positions, positions = cache.update(self.layer_index, {"k": k, "v": v, **state}, positions)
             k, v = tokens.pop("k"), tokens.pop("v")
             state = tokens
+            chunk = cache.chunk(scheme)
+            if chunk is not None:
+                return self._attend_chunk(x, q, k, v, state, mask, chunk)
         q = scheme.rotate(q, positions, Role.QUERY)
         k = scheme.rotate(k, key_positions, Role.KEY)
         with torch.autocast(x.device.type, enabled=False):  # priors stay in fp32
@@ -95,6 +99,17 @@ class SelfAttention(nn.Module):
         if temperature is not None:
             q = (q * temperature[..., None]).to(q.dtype)
         out = self.inner(x, q, k, v, prior, mask.bind(positions, key_positions), self.scale, state)
+        return self.proj(out.transpose(1, 2).flatten(2))
+
+    def _attend_chunk(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, state: dict[str, Tensor], mask: Mask, chunk: StreamChunk) -> Tensor:
+        """What `forward` does after the cache, for queries of which each has its own tokens in the cache."""
+        q, k = chunk.rotate(self.scheme, q, k)
+        with torch.autocast(x.device.type, enabled=False):
+            prior = chunk.prior(self.scheme, q.shape[1], state)
+            temperature = chunk.temperature(self.scheme)
+        if temperature is not None:
+            q = (q * temperature[..., None]).to(q.dtype)
+        out = self.inner(x, q, k, v, prior, chunk.bind(mask), self.scale, state)
         return self.proj(out.transpose(1, 2).flatten(2))
 
 

@@ -5,10 +5,16 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 
+from goatbench.attention.sink_window_cache import SinkWindowCache
 from goatbench.compose import compose
 from goatbench.errors import UsageError
 from goatbench.execute import execute
+from goatbench.models import Decoder
+from goatbench.models.streaming import Streamed
+from goatbench.records.grouping import group_records
+from goatbench.registry import tasks
 
 SMALL = ["scale=smoke", "evaluation.batch_tokens=4096"]
 
@@ -123,3 +129,43 @@ def test_mistakes_are_one_line(run, overrides, says):
     with pytest.raises(UsageError) as raised:
         run(*overrides)
     assert says in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_streaming_rows_of_lm_length(run):
+    """At the training length nothing is evicted: the stream is the window. Beyond it, memory and slots are those of one length."""
+    record = run("task=lm_length", "attention=rope", "evaluation.streaming=true")
+    assert record.status == "ok", record.error
+    same, streamed = (cells(record, "nll_nats", protocol=p) for p in ("same_target", "streaming"))
+    assert list(streamed) == [1, 2, 4, 8, 16] and {m.n for m in streamed.values()} == {4 * 16}
+    assert {(m.conditions["window"], m.conditions["num_sinks"]) for m in streamed.values()} == {(64, 4)}
+    assert streamed[1].value == pytest.approx(same[1].value, abs=1e-6)
+    assert all(abs(streamed[m].value - same[m].value) > 1e-6 for m in (2, 4, 8, 16))
+    change = cells(record, "bits_change", protocol="streaming")
+    assert change[1].value == 0 and change[16].value == pytest.approx((streamed[16].value - streamed[1].value) / math.log(2), abs=1e-9)
+    card = tasks.get("lm_length").card
+    (board,) = group_records(card, next(m for m in card.metrics if m.name == "bits_per_byte"), [record], [])
+    assert sum("protocol=streaming" in name for name in board.rows) == 1 and len(board.rows) == 3
+    refused = run("task=lm_length", "attention=sinusoidal", "evaluation.streaming=true")
+    absent = cells(refused, "bits_per_byte", protocol="streaming")
+    assert list(absent) == [1, 2, 4, 8, 16]
+    assert all(m.value is None and "at the input" in m.reason for m in absent.values())
+
+
+def test_the_stream_holds_no_more_than_sinks_window_and_chunk():
+    sizes = dict(vocab_size=257, num_scored=256, seq_len=16, embed_dim=32, depth=2, num_heads=1)
+    net = Decoder("goat", {"num_frequencies": 2, "min_period": 3.0}, **sizes)
+    stream, tokens = Streamed(net.eval(), 4, 16, last=5, chunk=8), torch.randint(256, (2, 300))
+    held, update = [], stream.cache.update
+
+    def watched(*arguments):
+        result = update(*arguments)
+        held.append(stream.cache.num_cached)
+        return result
+
+    stream.cache.update = watched
+    with torch.inference_mode():
+        hidden = stream.hidden(tokens)
+        one = SinkWindowCache(4, 16)
+        expected = torch.cat([net.hidden(tokens[:, i : i + 1], cache=one) for i in range(300)], dim=1)
+    assert max(held) == 4 + 16 + 8
+    torch.testing.assert_close(hidden, expected[:, -5:], rtol=0, atol=1e-5)

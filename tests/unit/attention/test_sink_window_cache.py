@@ -1,0 +1,224 @@
+"""SinkWindowCache: every query sees sinks, window and itself in their slots; chunks equal token by token; memory is constant."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from attention_cases import LINES, OPTIONS, make_layer, randomise, tokens
+from torch import Tensor
+
+from goatbench.attention.cache import FullCache
+from goatbench.attention.mask import Mask
+from goatbench.attention.positions import Line, Positions
+from goatbench.attention.sink_window_cache import SinkWindowCache, streaming_objection
+from goatbench.models import Decoder
+
+CAUSAL = Mask(causal=True)
+EMBEDDED = ["learned_absolute", "sinusoidal"]
+STREAMING = [name for name in LINES if name not in EMBEDDED]
+FORMULAS = ["nope", "rope", "alibi", "sink_scalar", "goat"]
+
+
+def rotated(x: Tensor, slots: Tensor) -> Tensor:
+    """RoPE on [H, n, D] at slots [n]: pairs (p, p + D/2) as complex numbers, turned by slot * 10000^(-2p/D)."""
+    half = x.shape[-1] // 2
+    angle = slots[:, None] * 10_000.0 ** (-torch.arange(half, dtype=torch.float64) / half)
+    turned = torch.complex(x[..., :half], x[..., half:]) * torch.polar(torch.ones_like(angle), angle)
+    return torch.cat((turned.real, turned.imag), dim=-1)
+
+
+def log_prior(name: str, scheme, query: int, slots: Tensor) -> Tensor:
+    """[H, n] for a query in slot `query` and keys in `slots`, from the formulas of the papers."""
+    offset = query - slots
+    if name == "alibi":
+        return -torch.tensor([2.0 ** (-8.0 * (h + 1) / 4) for h in range(4)], dtype=torch.float64)[:, None] * offset
+    if name != "goat":
+        return torch.zeros(4, len(slots), dtype=torch.float64)
+    wave = offset[:, None] * scheme.frequencies.double()  # [n, F]
+    spectral = scheme.even @ wave.cos().T + scheme.odd @ wave.sin().T
+    key_only = scheme.gain[:, None] * scheme.sink_net(Positions.scattered(slots[None].long())) + scheme.bump[:, None] * (slots == 0)
+    return spectral + key_only - F.softplus(scheme.slope_raw)[:, None] * offset
+
+
+def by_formula(name: str, layer, x: Tensor, num_sinks: int, window: int) -> Tensor:
+    """One row of the batch, query by query: softmax over sinks, window and self, all renumbered."""
+    heads = lambda t, n: t.unflatten(-1, (n, -1)).transpose(0, 1)  # [n, K, D]
+    q, k, v = heads(layer.q_proj(x), 4), heads(layer.k_proj(x), 2), heads(layer.v_proj(x), 2)
+    k, v = k.repeat_interleave(2, 0), v.repeat_interleave(2, 0)
+    out = []
+    for i in range(len(x)):
+        seen = [j for j in range(i + 1) if j < num_sinks or j >= i - window]
+        slots = torch.arange(len(seen), dtype=torch.float64)
+        q_i, k_i = q[:, i : i + 1], k[:, seen]
+        if name == "rope":
+            q_i, k_i = rotated(q_i, slots[-1:]), rotated(k_i, slots)
+        logits = (q_i @ k_i.transpose(1, 2))[:, 0] * k.shape[-1] ** -0.5 + log_prior(name, layer.scheme, len(seen) - 1, slots)
+        weights = logits.exp()
+        total = weights.sum(-1, keepdim=True)
+        if name == "sink_scalar":
+            total = total + layer.scheme.sink.exp()[:, None]
+        out.append((weights / total)[:, None] @ v[:, seen])
+    return layer.proj(torch.cat(out, dim=1).transpose(0, 1).flatten(1))
+
+
+def streamed(layer, x: Tensor, cache, sizes) -> Tensor:
+    parts, start = [], 0
+    with torch.no_grad():
+        for size in sizes:
+            parts.append(layer(x[:, start : start + size], Positions.line(size, offset=start), CAUSAL, cache))
+            start += size
+    assert start == x.shape[1]
+    return torch.cat(parts, dim=1)
+
+
+@pytest.mark.parametrize(("num_sinks", "window"), [(3, 5), (0, 4), (1, 1)])
+@pytest.mark.parametrize("name", FORMULAS)
+def test_token_by_token_and_chunks_equal_the_formula(name, num_sinks, window):
+    layer, x = make_layer(name, "line"), tokens(40, batch=1)
+    with torch.no_grad():
+        expected = by_formula(name, layer, x[0], num_sinks, window)
+    one = streamed(layer, x, SinkWindowCache(num_sinks, window), [1] * 40)
+    torch.testing.assert_close(one[0], expected, rtol=0, atol=1e-12)
+    for chunk in (2, 7, 32):
+        cache = SinkWindowCache(num_sinks, window)
+        torch.testing.assert_close(streamed(layer, x, cache, cache.steps(40, chunk))[0], expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", STREAMING)
+def test_chunks_equal_token_by_token_through_two_layers(name):
+    """A deeper layer's keys were made under evicted tokens; they are the same numbers either way. Chunks and tokens may alternate."""
+    net, ids = decoder(name), torch.randint(5, (2, 60), generator=torch.Generator().manual_seed(1))
+    one, chunked = SinkWindowCache(3, 8), SinkWindowCache(3, 8)
+    with torch.inference_mode():
+        expected = torch.cat([net(ids[:, i : i + 1], cache=one) for i in range(60)], dim=1)
+        found, start = [], 0
+        for size in [11, 1, 16, 1, 1, 7, 23]:
+            found.append(net(ids[:, start : start + size], cache=chunked))
+            start += size
+    torch.testing.assert_close(torch.cat(found, dim=1), expected, rtol=0, atol=1e-10)
+    assert chunked.num_tokens == one.num_tokens == 60 and chunked.num_cached == 3 + 8 + 23 and one.num_cached == 3 + 8 + 1
+    with torch.inference_mode():
+        plain = net(ids)
+    torch.testing.assert_close(expected[:, :12], plain[:, :12], rtol=0, atol=1e-10)
+    assert (expected[:, 30:] - plain[:, 30:]).abs().max() > 1e-6  # the eviction matters
+
+
+@pytest.mark.parametrize("name", STREAMING)
+def test_nothing_evicted_is_bit_for_bit_the_full_cache(name):
+    layer, x = make_layer(name, "line"), tokens(12)
+    for sizes in ([1] * 12, [12], [5, 1, 6]):
+        assert torch.equal(streamed(layer, x, SinkWindowCache(4, 7), sizes), streamed(layer, x, FullCache(), sizes))
+
+
+def test_a_plain_mask_of_sinks_and_window_is_something_else():
+    """With text positions the sinks' offsets grow for ever: the error that facts about StreamingLLM warn of."""
+    layer, x = make_layer("rope", "line"), tokens(40, batch=1)
+    masked = layer(x, Positions.line(40), Mask(causal=True, window=9, num_sinks=3))
+    one = streamed(layer, x, SinkWindowCache(3, 8), [1] * 40)
+    torch.testing.assert_close(one[:, :12], masked[:, :12], rtol=0, atol=1e-12)
+    assert (one[:, 20:] - masked[:, 20:]).abs().max() > 1e-3
+
+
+def test_slots_and_what_is_kept():
+    cache = SinkWindowCache(2, 3)
+    for i in range(20):
+        k = torch.full((1, 1, 1, 2), float(i))
+        out, keys, queries = cache.update(0, {"k": k}, Positions.line(1, offset=i))
+        assert out["k"][0, 0, :, 0].tolist() == [j for j in range(i + 1) if j < 2 or j >= i - 3]
+        assert keys.layout == Line(0, min(i, 5) + 1) and queries.layout == Line(min(i, 5), 1)
+    assert list(cache.steps(7, 3)) == [3, 3, 1]
+    cache.reset()
+    assert cache.num_tokens == cache.num_cached == cache.num_bytes == 0
+    assert list(cache.steps(14, 4)) == [4, 1, 4, 4, 1] and list(cache.steps(14, 100)) == [5, 9]
+
+
+@pytest.mark.parametrize("name", EMBEDDED)
+def test_positions_added_at_the_input_are_refused(name):
+    layer, x = make_layer(name, "line"), tokens(3)
+    with pytest.raises(ValueError, match="adds positions to the tokens at the input"):
+        layer(x, Positions.line(3), CAUSAL, SinkWindowCache(1, 4))
+    assert all(streaming_objection(make_layer(other, "line").scheme) is None for other in STREAMING)
+
+
+def test_what_cannot_be_is_refused():
+    layer, x = make_layer("rope", "line"), tokens(30)
+    with pytest.raises(ValueError, match="at least 0 sinks"):
+        SinkWindowCache(-1, 4)
+    with pytest.raises(ValueError, match="window of at least 1"):
+        SinkWindowCache(1, 0)
+    with pytest.raises(ValueError, match="steps"):
+        layer(x, Positions.line(30), CAUSAL, SinkWindowCache(1, 4))
+    with pytest.raises(ValueError, match="without gaps"):
+        layer(x, Positions.line(30, offset=2), CAUSAL, SinkWindowCache(1, 40))
+    cache = SinkWindowCache(1, 4)
+    streamed(layer, x, cache, [5, 25])
+    with pytest.raises(ValueError, match="plainly causal"):
+        layer(x[:, :3], Positions.line(3, offset=30), Mask(causal=True, window=2), cache)
+    with pytest.raises(ValueError, match="another batch"):
+        layer(x[:1, :1], Positions.line(1, offset=33), CAUSAL, cache)
+    with pytest.raises(ValueError, match="call reset"):
+        cache.update(0, {"k": x}, Positions.line(30, offset=34))
+
+
+def test_training_is_possible_after_a_stream_under_inference_mode():
+    layer, x = make_layer("goat", "line"), tokens(20)
+    cache = SinkWindowCache(2, 4)
+    with torch.inference_mode():
+        streamed(layer, x, cache, [6, 14])
+    layer(x, Positions.line(20), CAUSAL).sum().backward()
+    assert all(p.grad is not None for p in layer.scheme.parameters())
+
+
+def decoder(name: str, dtype: torch.dtype = torch.float64, **sizes) -> Decoder:
+    torch.manual_seed(0)
+    defaults = dict(vocab_size=5, num_scored=5, seq_len=16, embed_dim=32, depth=2, num_heads=2, mlp_ratio=2.0)
+    net = Decoder(name, OPTIONS.get(name), **{**defaults, **sizes}).to(dtype).eval()
+    for scheme in net.position_schemes():
+        randomise(scheme)
+    with torch.no_grad():
+        net.token_embedding.weight.mul_(50)
+    return net
+
+
+def stream_bytes(net: Decoder, num_tokens: int, sizes_of) -> tuple[set[int], Tensor]:
+    """Allocated bytes seen in the second half of a stream of random tokens, and the last hidden state."""
+    cache, generator, seen = SinkWindowCache(4, 60), torch.Generator().manual_seed(0), set()
+    with torch.inference_mode():
+        for size in sizes_of(cache):
+            hidden = net.hidden(torch.randint(5, (1, size), generator=generator), cache=cache)
+            if cache.num_tokens > num_tokens // 2:
+                seen.add(cache.num_bytes)
+    assert cache.num_tokens == num_tokens
+    return seen, hidden[:, -1]
+
+
+def test_memory_of_twenty_thousand_single_tokens_is_constant():
+    cache, k, seen = SinkWindowCache(4, 60), torch.zeros(1, 1, 1, 8), set()
+    for i in range(20_000):
+        out, keys, _ = cache.update(0, {"k": k.fill_(i)}, Positions.line(1, offset=i))
+        seen.add(cache.num_bytes)
+        assert i < 64 or (out["k"].shape[2] == 65 and keys.layout == Line(0, 65))
+    assert out["k"][0, 0, :, 0].tolist() == [0, 1, 2, 3, *range(20_000 - 61, 20_000)]
+    slab, sinks = 2 * 65 * 8 * 4, 4 * 8 * 4  # twice S + W + 1 tokens, and the sinks once evicted from: 8 numbers of 4 bytes each
+    assert seen == {slab, slab + sinks}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["goat", "rope"])
+def test_a_decoder_reads_twenty_thousand_tokens_one_by_one_in_constant_memory(name):
+    net = decoder(name, torch.float32, depth=1)
+    early, _ = stream_bytes(net, 400, lambda cache: [1] * 400)
+    late, hidden = stream_bytes(net, 20_000, lambda cache: [1] * 20_000)
+    assert early == late and len(late) == 1 and math.isfinite(float(hidden.sum()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["goat", "rope"])
+def test_a_million_tokens_in_chunks_in_constant_memory(name):
+    net = decoder(name, torch.float32, depth=1)
+    early, _ = stream_bytes(net, 20_000, lambda cache: cache.steps(20_000, 256))
+    late, hidden = stream_bytes(net, 1_000_000, lambda cache: cache.steps(1_000_000, 256))
+    assert early == late and len(late) == 1 and math.isfinite(float(hidden.sum()))
