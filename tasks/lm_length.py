@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from goatbench.records.record import Cost, Curve, Measurement, Metric, Outcome, TaskCard
 from goatbench.spec import TextRunSpec
 
-from .causal import evaluate, evaluation_costs, position_curve
+from .causal import ROPE_SCALING, SCALINGS, evaluate, evaluation_costs, length_variants, out_of_range, position_curve
 from .text import SOURCE, TRAINING, TextTask
 
 if TYPE_CHECKING:
@@ -36,8 +36,9 @@ PROTOCOL = (
     TRAINING + "Test documents with at least 16 training lengths are scored under windows of 1, 2, 4, 8 and 16 training lengths, each a "
     "BOS and the bytes before the target; sums over bytes, BOS is never a target. same_target (headline): the last bytes of every "
     "window, the same bytes at every length; bits_change is the paired difference to the training length. non_overlapping: the same "
-    "stretches cut into windows of each length, every byte scored. A token is a byte. A table of learned positions has no entries "
-    "beyond the training length: n/a, never clamped."
+    "stretches cut into windows of each length, every byte scored. A token is a byte. "
+    + SCALINGS
+    + "A table of learned positions has no entries beyond the training length: n/a, never clamped."
 )
 
 
@@ -65,12 +66,15 @@ class LmLength(TextTask):
         for context in contexts:
             same, cut = (_conditions(spec, protocol, context) for protocol in (SAME_TARGET, NON_OVERLAPPING))
             if net.max_positions is not None and context > net.max_positions:
-                measurements += [_absent(net.max_positions, where, m) for where in (same, cut) for m in METRICS]
+                measurements += [_absent(out_of_range(net), where, m) for where in (same, cut) for m in METRICS]
                 continue
-            result = evaluate(spec, net, data, blocks.with_context(context), f"same bytes, {context} of context", last=num_targets)
-            at_base = result if context == base else at_base
-            measurements += _measurements(result, same, at_base)
-            costs += evaluation_costs(result, "bytes", {"context": context})
+            for variant, applied in length_variants(net, context, base):
+                label = " ".join((f"same bytes, {context} of context", *variant.values()))
+                with applied:
+                    result = evaluate(spec, net, data, blocks.with_context(context), label, last=num_targets)
+                at_base = result if context == base else at_base
+                measurements += _measurements(result, same | variant, at_base)
+                costs += evaluation_costs(result, "bytes", {"context": context} | variant)
             result = evaluate(spec, net, data, _cut(spans, context), f"windows of {context} without overlap")
             measurements += _measurements(result, cut, None)
             curves.append(position_curve("bits_per_byte", "position", result, cut))
@@ -90,8 +94,7 @@ def _conditions(spec: TextRunSpec, protocol: str, context: int) -> dict[str, Any
     }  # fmt: skip
 
 
-def _absent(limit: int, conditions: dict[str, Any], metric: Metric) -> Measurement:
-    reason = f"not applicable: positions beyond {limit} have no learned entry"
+def _absent(reason: str, conditions: dict[str, Any], metric: Metric) -> Measurement:
     return Measurement(metric=metric.name, value=None, unit=metric.unit, n=0, reason=reason, conditions=conditions)
 
 
@@ -165,7 +168,7 @@ LM_LENGTH = LmLength(
         column_condition="multiple",
         column_label="context",
         column_details=("window", "stride"),
-        row_conditions=("protocol",),
+        row_conditions=("protocol", ROPE_SCALING),
         headline_rows={"protocol": (SAME_TARGET,)},
         expected_time={"smoke": "under 20 s", "embedded": "about 2 minutes on one CPU core", "paper": "days on 8 GPUs"},
         source=SOURCE,

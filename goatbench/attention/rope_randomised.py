@@ -27,9 +27,9 @@ class RopeRandomised(Rope):
     processes. The authors draw once for a batch; here each sequence has its own.
     """
 
-    def __init__(
-        self, shape: ModelShape, base: float = 10_000.0, max_length: int | None = None, draw_at_evaluation: bool = False
-    ) -> None:
+    why_limited = "cannot be drawn: see option max_length"
+
+    def __init__(self, shape: ModelShape, base: float = 10_000.0, max_length: int | None = None, draw_at_evaluation: bool = False) -> None:
         super().__init__(shape, base)
         self.length_variants = ()
         self.max_length = 16 * shape.train_extent[0] if max_length is None else max_length

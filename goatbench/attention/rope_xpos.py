@@ -24,6 +24,7 @@ class RopeXpos(Rope):
 
     is_isometry = False
     max_positions = 32_768
+    why_limited = "leave the range of float32"
 
     def __init__(self, shape: ModelShape, base: float = 10_000.0, scale_base: float = 512.0) -> None:
         super().__init__(shape, base)

@@ -47,7 +47,7 @@ class PositionScheme(nn.Module):
     is_isometry: `rotate` preserves norms.
     coordinate_modes: the evaluation-time coordinate modes that make a difference: ("raw", "scaled"), ("resampled",) for a
                  learned table that is stretched over any grid, or ("none",) for a scheme that never looks at coordinates.
-    max_positions: the longest sequence that the scheme is defined for; None: any.
+    max_positions: the longest sequence that the scheme is defined for; None: any. why_limited: what positions beyond it do.
     length_variants: evaluation-time ways to serve sequences beyond the training length with the same weights, see `length_variant`.
     """
 
@@ -56,6 +56,7 @@ class PositionScheme(nn.Module):
     is_isometry: bool = True
     coordinate_modes: tuple[str, ...] = ("raw", "scaled")
     max_positions: int | None = None
+    why_limited: str = "have no learned entry"
     length_variants: tuple[str, ...] = ()
 
     def __init__(self, shape: ModelShape) -> None:
