@@ -9,8 +9,6 @@ import pytest
 from goatbench.compose import compose
 from goatbench.errors import UsageError
 from goatbench.execute import execute
-from goatbench.records.leaderboard import build_boards
-from goatbench.registry import tasks
 
 METRICS = ("bits_per_byte", "bits_change")
 SMALL = ["scale=smoke", "evaluation.batch_tokens=4096"]
@@ -112,14 +110,6 @@ def test_rope_is_also_measured_under_its_scalings(turned):
     assert {name: list(values) for name, values in nll.items()} == {None: [1, 2, 4], "pi": [2, 4], "ntk": [2, 4], "yarn": [2, 4]}
     assert len({nll[name][4] for name in nll}) == 4
     assert {c.conditions.get("rope_scaling") for c in turned.curves if c.conditions["multiple"] == 4} == {None, "pi", "ntk", "yarn"}
-
-
-def test_scaled_rows_stand_beside_plain_ones_and_rows_without_variants(turned, found):
-    """rope's plain row, its three variants and a mechanism without variants, on one board."""
-    [board] = build_boards(tasks.get("needle").card, [turned, found], metric="nll_nats")
-    assert {row.name for row in board.rows} == {"goat", "rope", *(f"rope[rope_scaling={name}]" for name in ("pi", "ntk", "yarn"))}
-    variant = next(row for row in board.rows if "yarn" in row.name)
-    assert "1" not in variant.cells and not variant.is_plain
 
 
 def test_lm_length_scales_rope_on_the_same_targets_only(run):
