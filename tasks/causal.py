@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
     from goatbench.training.evaluate_lm import LikelihoodResult
 
 MAX_CURVE_POINTS = 128
+ROPE_SCALING = "rope_scaling"  # row condition of the tasks that measure several lengths
+SCALINGS = (
+    "RoPE, trained plainly, is measured a second, third and fourth time beyond its training length: rope_scaling=pi, ntk and yarn, the "
+    "same weights with frequencies scaled by length / training length, which no other mechanism is told. "
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +141,23 @@ def evaluate(spec: Any, net: Decoder, data: CausalData, windows: Any, label: str
         progress_label=label,
         autocast_dtype=torch.bfloat16 if spec.trainer.precision == "bf16-mixed" else None,
     )
+
+
+def out_of_range(net: Decoder) -> str:
+    """The reason of a measurement beyond the positions that the mechanism has."""
+    return f"not applicable: positions beyond {net.max_positions} {net.position.why_limited}"
+
+
+def length_variants(net: Decoder, context: int, train_length: int) -> Iterator[tuple[dict[str, str], AbstractContextManager[Any]]]:
+    """({}, nothing to apply), then beyond the training length each way in which the mechanism can serve such lengths with the same
+    weights: its condition and the with-block to evaluate in. A measurement without the condition is of the model as it was trained.
+
+    RoPE has pi, ntk and yarn, each with the factor context / train_length, which is the condition `multiple`.
+    """
+    yield {}, nullcontext()
+    if context > train_length:
+        for name in net.length_variants:
+            yield {ROPE_SCALING: name}, net.length_variant(name, context / train_length)
 
 
 def device_of(spec: RunSpec) -> str:

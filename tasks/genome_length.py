@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from goatbench.records.record import Cost, Measurement, Metric, Outcome, TaskCard
 from goatbench.spec import GenomeRunSpec
 
-from .causal import evaluation_costs
+from .causal import ROPE_SCALING, SCALINGS, evaluation_costs, length_variants, out_of_range
 from .genome import SOURCE, TRAINING, GenomeTask, codes_of, evaluate, interpolated, letters_note, markov_models, write_inputs
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ METRICS = (
 PROTOCOL = (
     TRAINING + "The last bases of windows of every length are scored: the same targets under a context of 1, 2, 4, 8 and 16 training "
     "lengths, evenly spread over the test sequence. bits_change is the paired difference to the training length on the same targets. "
-    "A table of learned positions has no entries beyond the training length: n/a, never clamped. Reference: the interpolated Markov "
+    + SCALINGS
+    + "A table of learned positions has no entries beyond the training length: n/a, never clamped. Reference: the interpolated Markov "
     "model, which reads 12 bases however many there are."
 )
 
@@ -59,18 +60,21 @@ class GenomeLength(GenomeTask):
         conditions = {context: {"multiple": context // base, "context": context, "split": split} for context in contexts}
         measurements: list[Measurement] = []
         costs: list[Cost] = []
-        totals: dict[int, np.ndarray] = {}
+        at_base: np.ndarray | None = None  # nats of each window at the training length, which comes first
         for context in contexts:
             if net.max_positions is not None and context > net.max_positions:
-                reason = f"not applicable: positions beyond {net.max_positions} have no learned entry"
+                reason = out_of_range(net)
                 measurements += [
                     Measurement(metric=m.name, value=None, unit=m.unit, n=0, reason=reason, conditions=conditions[context]) for m in METRICS
                 ]
                 continue
-            result = evaluate(spec, net, data, tilings[context], f"scoring {context} bases of context", last=num_targets)
-            totals[context] = result.window_nll
-            measurements += _measurements(totals[context], totals[base], num_targets, conditions[context])
-            costs += evaluation_costs(result, "bases", {"context": context})
+            for variant, applied in length_variants(net, context, base):
+                label = " ".join((f"scoring {context} bases of context", *variant.values()))
+                with applied:
+                    result = evaluate(spec, net, data, tilings[context], label, last=num_targets)
+                at_base = result.window_nll if context == base else at_base
+                measurements += _measurements(result.window_nll, at_base, num_targets, conditions[context] | variant)
+                costs += evaluation_costs(result, "bases", {"context": context} | variant)
         measurements += _reference(spec, data, codes_of(tilings[base]), num_targets, list(conditions.values()))
         return Outcome(measurements=measurements, costs=costs, artifacts=write_inputs(folder, data), notes=[letters_note(data)])
 
@@ -117,6 +121,7 @@ GENOME_LENGTH = GenomeLength(
         primary_conditions={"multiple": 16, "split": "test"},
         column_condition="multiple",
         column_label="context",
+        row_conditions=(ROPE_SCALING,),
         expected_time={"smoke": "under 20 s", "embedded": "about 5 minutes on one CPU core", "paper": "a day on 8 GPUs"},
         source=SOURCE,
     )

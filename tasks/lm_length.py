@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from goatbench.records.record import Cost, Curve, Measurement, Metric, Outcome, TaskCard
 from goatbench.spec import TextRunSpec
 
-from .causal import evaluate, evaluation_costs, position_curve
+from .causal import ROPE_SCALING, SCALINGS, evaluate, evaluation_costs, length_variants, out_of_range, position_curve
 from .text import SOURCE, TRAINING, TextTask
 
 if TYPE_CHECKING:
@@ -38,8 +38,9 @@ PROTOCOL = (
     "window, the same bytes at every length; bits_change is the paired difference to the training length. non_overlapping: the same "
     "stretches cut into windows of each length, every byte scored. streaming (on request): the bytes of same_target, each window read as "
     "a stream from its BOS with a cache of the first tokens and the latest training length of others, numbered by their place in the "
-    "cache (StreamingLLM), so that memory is that of one length. A token is a byte. A table of learned positions has no entries "
-    "beyond the training length: n/a, never clamped."
+    "cache (StreamingLLM), so that memory is that of one length. A token is a byte. "
+    + SCALINGS
+    + "A table of learned positions has no entries beyond the training length: n/a, never clamped."
 )
 
 
@@ -67,13 +68,15 @@ class LmLength(TextTask):
         for context in contexts:
             same, cut = (_conditions(spec, protocol, context) for protocol in (SAME_TARGET, NON_OVERLAPPING))
             if net.max_positions is not None and context > net.max_positions:
-                why = f"positions beyond {net.max_positions} have no learned entry"
-                measurements += [_absent(why, where, m) for where in (same, cut) for m in METRICS]
+                measurements += [_absent(out_of_range(net), where, m) for where in (same, cut) for m in METRICS]
                 continue
-            result = evaluate(spec, net, data, blocks.with_context(context), f"same bytes, {context} of context", last=num_targets)
-            at_base = result if context == base else at_base
-            measurements += _measurements(result, same, at_base)
-            costs += evaluation_costs(result, "bytes", {"context": context})
+            for variant, applied in length_variants(net, context, base):
+                label = " ".join((f"same bytes, {context} of context", *variant.values()))
+                with applied:
+                    result = evaluate(spec, net, data, blocks.with_context(context), label, last=num_targets)
+                at_base = result if context == base else at_base
+                measurements += _measurements(result, same | variant, at_base)
+                costs += evaluation_costs(result, "bytes", {"context": context} | variant)
             result = evaluate(spec, net, data, _cut(spans, context), f"windows of {context} without overlap")
             measurements += _measurements(result, cut, None)
             curves.append(position_curve("bits_per_byte", "position", result, cut))
@@ -98,7 +101,7 @@ def _streamed(
     for context in contexts:
         where = _conditions(spec, STREAMING, context) | {"window": spec.model.seq_len, "num_sinks": spec.evaluation.num_sinks}
         if objection is not None:
-            measurements += [_absent(objection, where, m) for m in METRICS]
+            measurements += [_absent(f"not applicable: {objection}", where, m) for m in METRICS]
             continue
         label = f"same bytes, stream of {context}"
         result = evaluate(spec, stream, data, blocks.with_context(context), label, last=spec.evaluation.num_targets)
@@ -121,8 +124,7 @@ def _conditions(spec: TextRunSpec, protocol: str, context: int) -> dict[str, Any
     }  # fmt: skip
 
 
-def _absent(why: str, conditions: dict[str, Any], metric: Metric) -> Measurement:
-    reason = f"not applicable: {why}"
+def _absent(reason: str, conditions: dict[str, Any], metric: Metric) -> Measurement:
     return Measurement(metric=metric.name, value=None, unit=metric.unit, n=0, reason=reason, conditions=conditions)
 
 
@@ -196,7 +198,7 @@ LM_LENGTH = LmLength(
         column_condition="multiple",
         column_label="context",
         column_details=("window", "stride", "num_sinks"),
-        row_conditions=("protocol",),
+        row_conditions=("protocol", ROPE_SCALING),
         headline_rows={"protocol": (SAME_TARGET,)},
         expected_time={"smoke": "under 20 s", "embedded": "about 2 minutes on one CPU core", "paper": "days on 8 GPUs"},
         source=SOURCE,

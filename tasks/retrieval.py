@@ -17,7 +17,7 @@ from goatbench.records.record import Cost, Curve, Learned, Measurement, Metric, 
 from goatbench.records.statistics import wilson_interval
 from goatbench.spec import ToyRunSpec
 
-from .causal import CausalTask, evaluate, evaluation_costs, machine_of
+from .causal import ROPE_SCALING, SCALINGS, CausalTask, evaluate, evaluation_costs, length_variants, machine_of, out_of_range
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,7 +37,7 @@ SCORING = (
     "Evaluated on sequences of 1, 2, 4, 8 and 16 training lengths, equally many at each of the depths, where depth is the place in the "
     "filler, 0 its start and 1 its end. exact_match: every symbol of the answer has the highest logit, under teacher forcing, which is "
     "what greedy generation writes. A mechanism below 95 % at 1x has not learned the task: its other columns say nothing of length, and "
-    "it is not ranked. A table of learned positions has no entries beyond the training length: n/a, never clamped."
+    "it is not ranked. " + SCALINGS + "A table of learned positions has no entries beyond the training length: n/a, never clamped."
 )
 
 
@@ -83,14 +83,17 @@ class Retrieval(CausalTask):
         for length in (base * multiple for multiple in sorted({1, *spec.task.multiples})):
             conditions = {"multiple": length // base, "length": length, "split": spec.task.split}
             if net.max_positions is not None and length > net.max_positions:
-                measurements += [_absent(net.max_positions, conditions, metric) for metric in self.card.metrics]
+                measurements += [_absent(out_of_range(net), conditions, metric) for metric in self.card.metrics]
                 continue
             windows = data.validation_windows if spec.task.split == "validation" else data.test_windows(length)
-            result = evaluate(spec, net, data, windows, f"{problem.name}: {length} tokens", last=problem.answer)
-            measurements += _measurements(result, problem, conditions)
-            if spec.task.split == "test" and problem.has_depth:
-                curves += _by_depth(result, problem.scored, spec.evaluation.depths, conditions)
-            costs += evaluation_costs(result, "tokens", {"length": length})
+            for variant, applied in length_variants(net, length, base):
+                with applied:
+                    label = " ".join((f"{problem.name}: {length} tokens", *variant.values()))
+                    result = evaluate(spec, net, data, windows, label, last=problem.answer)
+                measurements += _measurements(result, problem, conditions | variant)
+                if spec.task.split == "test" and problem.has_depth:
+                    curves += _by_depth(result, problem.scored, spec.evaluation.depths, conditions | variant)
+                costs += evaluation_costs(result, "tokens", {"length": length} | variant)
         learned = next(m.value for m in measurements if m.metric == "exact_match" and m.value is not None)
         notes = [] if learned >= LEARNED else [f"not learned at the training length: exact match {100 * learned:.1f} %, below 95 %"]
         chance = problem.alphabet**-problem.scored
@@ -99,8 +102,7 @@ class Retrieval(CausalTask):
         return Outcome(measurements=measurements, costs=costs, curves=curves, notes=notes)
 
 
-def _absent(limit: int, conditions: dict[str, Any], metric: Metric) -> Measurement:
-    reason = f"not applicable: positions beyond {limit} have no learned entry"
+def _absent(reason: str, conditions: dict[str, Any], metric: Metric) -> Measurement:
     return Measurement(metric=metric.name, value=None, unit=metric.unit, n=0, reason=reason, conditions=conditions)
 
 
@@ -163,6 +165,7 @@ def card(name: str, summary: str, protocol: str, alphabet: int, scored: int, sou
         primary_conditions={"multiple": 16 if is_test else 1, "split": split},
         column_condition="multiple",
         column_label="length",
+        row_conditions=(ROPE_SCALING,),
         learned=Learned(metric="exact_match", value=1, at_least=LEARNED) if is_test else None,
         expected_time={"smoke": "under 20 s", "embedded": "about 1 minute on one CPU core", "paper": "an hour on a GPU"},
         source=source,

@@ -8,6 +8,7 @@ from importlib.resources import files
 import torch
 import yaml
 
+from goatbench.attention.fope import Fope
 from goatbench.attention.kernels.problem import Kernel
 from goatbench.attention.layer import SelfAttention
 from goatbench.attention.mask import Mask
@@ -19,7 +20,7 @@ EMBED_DIM, NUM_HEADS, HEAD_DIM = 16, 4, 32
 TRAIN_LENGTH, TRAIN_GRID = 256, (6, 5)
 OWN_NAMES = [name for name in attentions.names() if attentions.provider(name) == OWN]
 AXES = {name: yaml.safe_load(files("goatbench.configs").joinpath("attention", f"{name}.yaml").read_text())["axes"] for name in OWN_NAMES}
-ONE_KEY_HEAD_PER_QUERY_HEAD = {"rope_mixed"}  # a set of frequencies per head
+ONE_KEY_HEAD_PER_QUERY_HEAD = {"rope_mixed", "fope"}  # a set of frequencies per head
 
 LINES = [name for name in OWN_NAMES if 1 in AXES[name]]
 GRIDS = [name for name in OWN_NAMES if 2 in AXES[name]]
@@ -28,6 +29,7 @@ ROWS = [(name, "line") for name in LINES] + [(name, "grid") for name in GRIDS]
 
 
 OPTIONS = {name: {"num_frequencies": 2, "min_period": 3.0} for name in ("goat", "goat_spectral", "goat_sink", "goat_no_slope")}
+OPTIONS["fope"] = {"learned": True}
 OPTIONS["goat_reference"] = {"pos_rank": 4, "abs_rank": 2}
 
 
@@ -67,7 +69,9 @@ def randomise(scheme: PositionScheme, seed: int = 0, std: float = 0.5) -> None:
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in scheme.parameters():
-            parameter.copy_(std * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+            noise = std * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            # fope divides by sums of its coefficients, which must stay away from 0
+            parameter.copy_(parameter + 0.1 * noise if isinstance(scheme, Fope) else noise)
 
 
 def run(layer: SelfAttention, x: torch.Tensor, positions: Positions, mask: Mask | None = None, cache=None) -> torch.Tensor:

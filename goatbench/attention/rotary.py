@@ -7,12 +7,14 @@ Phases are worked out in float64 and applied in float32: with bf16 phases neighb
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
 from .positions import Positions
+from .rope_scaling import LENGTH_VARIANTS, Ladder, rope_scaling
 from .scheme import ModelShape, PositionScheme, Role, check_base
 
 
@@ -57,23 +59,44 @@ class Rotary(PositionScheme):
 
 
 class Rope(Rotary):
-    """RoPE (Su et al., arXiv 2104.09864): plane p turns by base^(-2p/D) per token. One axis."""
+    """RoPE (Su et al., arXiv 2104.09864): plane p turns by base^(-2p/D) per token. One axis.
 
-    def __init__(self, shape: ModelShape, base: float = 10_000.0) -> None:
+    scaling, factor: see `rope_scaling`; 'none' trains plain RoPE, which can then be evaluated under `length_variants`.
+    """
+
+    def __init__(self, shape: ModelShape, base: float = 10_000.0, scaling: str = "none", factor: float = 1.0) -> None:
         super().__init__(shape)
         check_base(base)
         if shape.num_axes != 1:
             raise ValueError("rope is one-dimensional; for images use rope_axial or rope_mixed")
         self.base = base
+        self.scaling = rope_scaling(scaling, factor)
+        self.length_variants = LENGTH_VARIANTS if scaling == "none" and base > 1 else ()
         planes = shape.head_dim // 2
         frequencies = base ** (-torch.arange(planes, dtype=torch.float64) / planes)
         self.register_buffer("frequencies", frequencies, persistent=False)
 
+    @contextmanager
+    def length_variant(self, name: str, factor: float) -> Iterator[None]:
+        trained, self.scaling = self.scaling, rope_scaling(name, factor)
+        try:
+            yield
+        finally:
+            self.scaling = trained
+
     def tables_key(self, dtype: torch.dtype) -> Hashable:
-        return (Rope, self.shape, self.base, dtype)
+        return (Rope, self.shape, self.base, self.scaling, dtype)
 
     def angles(self, positions: Positions) -> Tensor:
-        return (positions.coords[..., :1] * self.frequencies.to(torch.float64))[:, None]
+        ladder = Ladder(self.base, self.shape.head_dim // 2, self.shape.train_extent[0])
+        places = positions.coords[..., :1]
+        return (places * (self.frequencies.to(torch.float64) * self.scaling.multipliers(ladder, places[..., 0].amax(-1))))[:, None]
+
+    def temperature(self, query_positions: Positions) -> Tensor | None:
+        factor = self.scaling.temperature
+        if factor == 1:
+            return None
+        return torch.full((1, 1, query_positions.num_tokens), factor, device=query_positions.coords.device)
 
 
 class RopeAxial(Rotary):

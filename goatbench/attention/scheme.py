@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -46,7 +47,8 @@ class PositionScheme(nn.Module):
     is_isometry: `rotate` preserves norms.
     coordinate_modes: the evaluation-time coordinate modes that make a difference: ("raw", "scaled"), ("resampled",) for a
                  learned table that is stretched over any grid, or ("none",) for a scheme that never looks at coordinates.
-    max_positions: the longest sequence that the scheme is defined for; None: any.
+    max_positions: the longest sequence that the scheme is defined for; None: any. why_limited: what positions beyond it do.
+    length_variants: evaluation-time ways to serve sequences beyond the training length with the same weights, see `length_variant`.
     """
 
     num_lanes: int = 0
@@ -54,6 +56,8 @@ class PositionScheme(nn.Module):
     is_isometry: bool = True
     coordinate_modes: tuple[str, ...] = ("raw", "scaled")
     max_positions: int | None = None
+    why_limited: str = "have no learned entry"
+    length_variants: tuple[str, ...] = ()
 
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()
@@ -77,6 +81,14 @@ class PositionScheme(nn.Module):
     def published_extra_parameters(self) -> int:
         """Parameters a layer of the published implementation has beyond ours, where they differ; they change no output."""
         return 0
+
+    def length_variant(self, name: str, factor: float) -> AbstractContextManager[None]:
+        """A with-block in which the scheme is one of its `length_variants`; factor: length / training length."""
+        raise ValueError(f"{type(self).__name__} has no variant {name!r} for other lengths: it has {list(self.length_variants)}")
+
+    def place(self, tokens: Tensor, positions: Positions, is_cached: bool) -> Positions:
+        """Where the scheme takes tokens [B, K] of a decoder to be; called once a pass. Default: where they are."""
+        return positions
 
     def embed(self, x: Tensor, positions: Positions) -> Tensor:
         """[B, K, C] -> [B, K, C]: added to the tokens once, at the input."""

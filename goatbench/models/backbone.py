@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import nn
@@ -37,6 +37,20 @@ class Backbone:
     def position_schemes(self) -> list[PositionScheme]:
         """All schemes, a shared one once."""
         return [m for m in self.modules() if isinstance(m, PositionScheme)]
+
+    @property
+    def length_variants(self) -> tuple[str, ...]:
+        """Names of what any of the schemes can be at evaluation beyond the training length (RoPE scalings)."""
+        return tuple(dict.fromkeys(name for scheme in self.position_schemes() for name in scheme.length_variants))
+
+    @contextmanager
+    def length_variant(self, name: str, factor: float) -> Iterator[None]:
+        """A with-block in which every scheme that has this variant is it; factor: length / training length."""
+        with ExitStack() as stack:
+            for scheme in self.position_schemes():
+                if name in scheme.length_variants:
+                    stack.enter_context(scheme.length_variant(name, factor))
+            yield
 
     def position_parameter_names(self) -> set[str]:
         """Names of all parameters inside position schemes; a shared one under each of its names."""

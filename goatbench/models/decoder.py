@@ -93,6 +93,7 @@ class Decoder(Backbone, nn.Module):
         """[B, K] -> [B, K, C], normalised: `head` turns any part of it into logits."""
         if positions is None:
             positions = self._positions(tokens.shape[1], 0 if cache is None else cache.num_tokens, tokens.device)
+        positions = self.position.place(tokens, positions, cache is not None)
         x = self.position.embed(self.token_embedding(tokens), positions)
         for block in self.blocks:
             if self._checkpointing and torch.is_grad_enabled():

@@ -49,7 +49,7 @@ def _grid(label: str, row: RowSamples) -> Grid | None:
     found: dict[tuple[float, int], list[float]] = {}
     for sample in row.finished:
         for curve in sample.record.curves:
-            if curve.x_name == "depth" and curve.conditions.get("bound") == "estimate":
+            if curve.x_name == "depth" and curve.conditions.get("bound") == "estimate" and "rope_scaling" not in curve.conditions:
                 for depth, value in zip(curve.x, curve.y, strict=True):
                     found.setdefault((depth, int(curve.conditions["length"])), []).append(value)
     if not found:

@@ -16,6 +16,7 @@ from goatbench.models.streaming import Streamed
 from goatbench.records.grouping import group_records
 from goatbench.registry import tasks
 
+METRICS = ("bits_per_byte", "bits_change")
 SMALL = ["scale=smoke", "evaluation.batch_tokens=4096"]
 
 
@@ -35,6 +36,12 @@ def length(run):
 @pytest.fixture(scope="module")
 def found(run):
     return run("task=needle", "attention=goat")
+
+
+@pytest.fixture(scope="module")
+def turned(run):
+    """One needle with plain RoPE."""
+    return run("task=needle", "attention=rope", "task.multiples=[1,2,4]")
 
 
 def cells(record, metric, **conditions):
@@ -97,6 +104,29 @@ def test_the_grid_agrees_with_the_column(found):
         assert all(0 <= low <= rate <= high <= 1 and low < high for low, rate, high in ends)
         zero = [high for high, rate in zip(curves["wilson_high"].y, curves["estimate"].y, strict=True) if rate == 0]
         assert all(high == pytest.approx(3.8415 / (4 + 3.8415), abs=1e-4) for high in zero)  # z^2 / (n + z^2), by hand
+
+
+def test_rope_is_also_measured_under_its_scalings(turned):
+    """From the same weights, beyond the training length only; the plain row carries no condition, as in records without variants."""
+    assert turned.status == "ok", turned.error
+    nll = {}
+    for m in turned.measurements:
+        if m.metric == "nll_nats":
+            nll.setdefault(m.conditions.get("rope_scaling"), {})[m.conditions["multiple"]] = m.value
+    assert {name: list(values) for name, values in nll.items()} == {None: [1, 2, 4], "pi": [2, 4], "ntk": [2, 4], "yarn": [2, 4]}
+    assert len({nll[name][4] for name in nll}) == 4
+    assert {c.conditions.get("rope_scaling") for c in turned.curves if c.conditions["multiple"] == 4} == {None, "pi", "ntk", "yarn"}
+
+
+def test_lm_length_scales_rope_on_the_same_targets_only(run):
+    record = run("task=lm_length", "attention=rope", "task.multiples=[1,2]", "evaluation.num_spans=1")
+    assert record.status == "ok", record.error
+    scaled = [m for m in record.measurements if "rope_scaling" in m.conditions]
+    assert {(m.conditions["protocol"], m.conditions["multiple"]) for m in scaled} == {("same_target", 2)}
+    plain = cells(record, "bits_per_byte", protocol="same_target")[1].value
+    for name in ("pi", "ntk", "yarn"):
+        [bits], [change] = ([m for m in scaled if m.metric == x and m.conditions["rope_scaling"] == name] for x in METRICS)
+        assert change.value == pytest.approx(bits.value - plain, abs=1e-9)
 
 
 @pytest.mark.parametrize(("task", "metric"), [("lm_length", "bits_per_byte"), ("needle", "exact_match")])

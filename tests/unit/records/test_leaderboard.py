@@ -140,6 +140,17 @@ def test_another_split_of_the_data_is_another_board(card, make_record):
     assert [len(board.rows) for board in build_boards(card, [test, validation])] == [1, 1]
 
 
+def test_a_record_without_a_row_condition_is_of_the_plain_row(card, make_record):
+    """As records are that were made before a task had the variant: they meet later ones of other seeds, and variants stand beside."""
+    scaled = card.model_copy(update={"row_conditions": ("coords", "rope_scaling")})
+    earlier, later = make_record("rope", 0), make_record("rope", 1, run=1)
+    yarn = [m.model_copy(update={"conditions": m.conditions | {"rope_scaling": "yarn"}}) for m in later.measurements]
+    later = later.model_copy(update={"measurements": [*later.measurements, *yarn]})
+    board = only(build_boards(scaled, [earlier, later, make_record("alibi", 0, run=2)]))
+    assert {r.name: r.cells["seeds"].text for r in board.rows} == {"alibi": "1", "rope": "2", "rope[rope_scaling=yarn]": "1"}
+    assert {r.name: r.is_plain for r in board.rows} == {"alibi": True, "rope": True, "rope[rope_scaling=yarn]": False}
+
+
 def test_protocol_fields_of_a_row_do_not_split(card, make_record):
     tuned = card.model_copy(update={"protocol_per_row": ("tuned",)})
     protocols = {"goat": {"crop_pct": 1.0, "tuned": True, "coords": "raw"}, "rope": {"crop_pct": 1.0, "tuned": False, "coords": "none"}}
