@@ -89,6 +89,7 @@ _GENOME_TASKS = {
 }
 _TEXT_TASKS = {
     "lm_length": "lm_length:LM_LENGTH",
+    "lambada": "lambada:LAMBADA",
     "lm_tuning": "lm_length:LM_TUNING",
     "needle": "retrieval:NEEDLE",
     "passkey": "retrieval:PASSKEY",
