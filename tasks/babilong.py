@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from goatbench.models.decoder import Decoder
 
 ALL = "all"  # the five kinds together
-LEARNED = 0.5  # accuracy over all kinds at the training length
+LEARNED = 0.6  # accuracy over all kinds at the training length; the yardstick last-label reaches about 0.5
 CHANCE = {"qa1": 1 / 6, "qa2": 1 / 6, "qa3": 1 / 6, "qa4": 1 / 6, "qa5": 1 / 7}  # six rooms; seven names and things
 METRICS = (
     Metric(name="accuracy", unit="fraction", direction="higher", chance=sum(CHANCE.values()) / 5, bounds=(0, 1), percent=True),
@@ -37,7 +37,7 @@ PROTOCOL = (
     "8 and 16 training lengths on the same stories. accuracy: BABILong's rule on the most likely word: the only answer of its kind that it "
     "names, those of the question left aside, is the right one. Rows: all (every story once) and each kind. Chance: 1/6 for qa1 to qa4, "
     "1/7 for qa5; reference last-label names the last possible answer among the facts that the question does not name. A mechanism below "
-    "50 % over all kinds at 1x has not learned the task and is not ranked. data=babilong data.path=PATH: the real data set."
+    "60 % over all kinds at 1x has not learned the task and is not ranked. data=babilong data.path=PATH: the real data set."
 )
 
 
@@ -80,7 +80,7 @@ class Babilong(CausalTask):
             measurements += measurements_of(windows, words, nll, conditions)
             costs += evaluation_costs(result, "tokens", {"length": windows.context})
         learned = next((m.value for m in measurements if m.conditions["qa"] == ALL and m.value is not None), 0.0)
-        notes = [] if learned >= LEARNED else [f"not learned at the shortest length: accuracy {100 * learned:.1f} %, below 50 %"]
+        notes = [] if learned >= LEARNED else [f"not learned at the shortest length: accuracy {100 * learned:.1f} %, below 60 %"]
         return Outcome(measurements=measurements, costs=costs, notes=notes)
 
 
