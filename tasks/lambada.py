@@ -46,7 +46,7 @@ class Lambada(TextTask):
     """`goatbench run task=lambada`."""
 
     def fingerprint(self, spec: TextRunSpec) -> str:
-        from goatbench.data.text.passages import fingerprint_with
+        from goatbench.data.text.passage_files import fingerprint_with
 
         return fingerprint_with(TextTask.fingerprint(self, spec), spec.data.lambada)
 

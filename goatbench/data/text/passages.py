@@ -6,13 +6,9 @@ LAMBADA: Paperno et al., arXiv 1606.06031.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from hashlib import sha256
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,14 +16,12 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from ...errors import UsageError
-from ...records.canonical import digest
 from ...records.record import DataInfo
 from .module import TextData
+from .passage_files import Passage, PassageFile, fingerprint_with, read_passages
 from .shards import BOS, TokenShard, encode
 
-Passage = tuple[bytes, bytes]
 LAST_WORD = re.compile(rb"(?<= )[A-Za-z]{4,}(?=[.?!,;:])")  # a phrase ends with it
-HELD_OUT_RULE = "last word of at least 4 letters before a punctuation mark, found earlier in the passage as well"
 
 
 class PassageWindows(Dataset):
@@ -54,15 +48,6 @@ class PassageWindows(Dataset):
     def last_tokens(self) -> np.ndarray:
         """int64 [n]: the last token of each word."""
         return np.array([int(word[-1]) for _, word in self.passages])
-
-
-@dataclass(frozen=True)
-class PassageFile:
-    """passages of a file, and how many of its texts have no last word: none at all, or no blank before it."""
-
-    passages: tuple[Passage, ...]
-    without_word: int
-    sha256: str
 
 
 class PassageData(TextData):
@@ -110,11 +95,6 @@ class PassageData(TextData):
         return PassageWindows(fitting)
 
 
-def fingerprint_with(text: str, lambada: str | None) -> str:
-    """Names the documents and the file of passages."""
-    return text if lambada is None else digest([text, read_passages(lambada).sha256])
-
-
 def held_out_words(shard: TokenShard, shortest: int, longest: int, count: int, split: str) -> list[tuple[int, int]]:
     """`count` places, evenly spread: the first byte and the end of a last word in the shard's tokens.
 
@@ -150,34 +130,3 @@ def _tokens(passage: Passage) -> tuple[np.ndarray, np.ndarray]:
     """BOS and the context; the word. Joined as tokens: a text encoded as a whole may be cut across the blank."""
     context, word = passage
     return encode(context), encode(word)[1:]
-
-
-def read_passages(path: str) -> PassageFile:
-    """Of a .jsonl file (key "text") or a text file with one passage a line. UsageError if it cannot be read or holds none."""
-    try:
-        content = Path(path).expanduser().read_bytes()
-    except OSError as error:
-        raise UsageError(f"data.lambada={path}: {error.strerror}; give a .jsonl file, or a text file with one passage a line") from None
-    split = [split_last_word(text) for text in _texts(Path(path), content)]
-    passages = tuple(passage for passage in split if passage is not None)
-    if not passages:
-        raise UsageError(f"data.lambada={path} holds no passage that ends with a blank and a word")
-    return PassageFile(passages, len(split) - len(passages), sha256(content).hexdigest())
-
-
-def _texts(path: Path, content: bytes) -> Iterator[str]:
-    for number, line in enumerate(content.decode(errors="replace").split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            text = json.loads(line)["text"] if path.suffix == ".jsonl" else line
-            text.encode()
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise UsageError(f'{path.name}, line {number}: wanted a JSON object with a string "text"') from None
-        yield text
-
-
-def split_last_word(text: str) -> Passage | None:
-    """(context, blank and word); None where nothing stands before the last word."""
-    context, _, word = text.strip().rpartition(" ")
-    return (context.encode(), f" {word}".encode()) if context.strip() else None

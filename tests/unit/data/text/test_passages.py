@@ -14,7 +14,8 @@ import pytest
 import torch
 from attention_cases import OPTIONS
 
-from goatbench.data.text.passages import PassageWindows, held_out_words, read_passages, split_last_word
+from goatbench.data.text.passage_files import read_passages, split_last_word
+from goatbench.data.text.passages import PassageWindows, held_out_words
 from goatbench.data.text.shards import BOS, load_shards
 from goatbench.errors import UsageError
 from goatbench.models import Decoder
