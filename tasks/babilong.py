@@ -107,7 +107,7 @@ def measurements_of(windows: Any, words: list[str], nll: np.ndarray, conditions:
     correct, last = right(words), right(last_labels(windows))
     found = []
     for kind in (ALL, *dict.fromkeys(windows.kinds)):
-        where = {**conditions, "qa": kind}
+        where, name = {**conditions, "qa": kind}, "" if kind == ALL else f"-{kind}"  # a yardstick of each kind is a row of its own
         chosen = np.ones(len(kinds), bool) if kind == ALL else kinds == kind
         n = int(chosen.sum())
         nats, error = float(nll[chosen].mean()), ratio_stderr(nll[chosen], np.ones(n))
@@ -116,10 +116,10 @@ def measurements_of(windows: Any, words: list[str], nll: np.ndarray, conditions:
             Measurement(
                 metric="nll_nats", value=nats, unit="nats", n=n, stderr=error, stderr_method="of the mean over stories", conditions=where
             ),
-            rate(int(last[chosen].sum()), n, {**where, "reference": "last-label"}),
+            rate(int(last[chosen].sum()), n, {**where, "reference": f"last-label{name}"}),
             Measurement(
                 metric="accuracy", value=sum(CHANCE[one] for one in kinds[chosen]) / n, unit="fraction", n=n,
-                conditions={**where, "reference": "chance"},
+                conditions={**where, "reference": f"chance{name}"},
             ),
         ]  # fmt: skip
     return found
