@@ -13,7 +13,7 @@ from goatbench.execute import execute
 from goatbench.records.leaderboard import build_boards
 from goatbench.tasks.babilong import BABILONG
 
-SMALL = ["scale=smoke", "evaluation.batch_tokens=4096"]
+SMALL = ["scale=smoke"]
 
 
 @pytest.fixture(scope="module")
