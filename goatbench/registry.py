@@ -92,7 +92,9 @@ _GENOME_TASKS = {
 }
 _TEXT_TASKS = {
     "lm_length": "lm_length:LM_LENGTH",
+    "lambada": "lambada:LAMBADA",
     "lm_tuning": "lm_length:LM_TUNING",
+    "babilong": "babilong:BABILONG",
     "needle": "retrieval:NEEDLE",
     "passkey": "retrieval:PASSKEY",
     "multi_needle": "retrieval:MULTI_NEEDLE",
@@ -143,7 +145,21 @@ toy_sources = Registry(  # presets; data.name=synthetic is the task's own
     },
 )
 
-DATA_SOURCES = {"vision": image_sources, "genome": genome_sources, "text": text_sources, "toy": toy_sources}  # by domain
+story_sources = Registry(
+    "story source",
+    {
+        "stories": "goatbench.data.stories.sources:GeneratedStories",
+        "babilong": "goatbench.data.stories.sources:BabilongFolder",
+    },
+)
+
+DATA_SOURCES = {  # by domain
+    "vision": image_sources,
+    "genome": genome_sources,
+    "text": text_sources,
+    "toy": toy_sources,
+    "stories": story_sources,
+}
 
 
 @dataclass(frozen=True)
@@ -167,6 +183,7 @@ class Registries:
     genome_sources: _Bound
     text_sources: _Bound
     toy_sources: _Bound
+    story_sources: _Bound
 
 
 @dataclass(frozen=True)

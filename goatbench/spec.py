@@ -14,7 +14,7 @@ from .records.canonical import digest as digest
 from .records.record import NAME_PATTERN
 
 LATER_FIELDS = {"model.weight_std": 0.02, "model.embedding_std": 0.02}  # part.name -> default
-DOMAIN_AXES = {"vision": 2, "genome": 1, "text": 1, "toy": 1}  # axes of position
+DOMAIN_AXES = {"vision": 2, "genome": 1, "text": 1, "toy": 1, "stories": 1}  # axes of position
 
 
 class Strict(BaseModel):
@@ -194,6 +194,28 @@ class ToyDataSpec(Strict):
         return self
 
 
+class StoryDataSpec(Strict):
+    """Stories with questions. name: of the story-source registry; path: the folder of the real BABILong, for data=babilong.
+    text, text_path: the documents that the other sentences come from, a name of the text-source registry and its file or folder.
+    num_test: stories of each question and length."""
+
+    kind: Literal["stories"]
+    name: str = Field(pattern=NAME_PATTERN)
+    path: str | None = None
+    text: str = Field(pattern=NAME_PATTERN)
+    text_path: str | None = None
+    questions: list[Literal["qa1", "qa2", "qa3", "qa4", "qa5"]] = Field(min_length=1)
+    num_train: int = Field(gt=0)  # stories an epoch
+    num_validation: int = Field(gt=0)
+    num_test: int = Field(gt=0)
+
+    @model_validator(mode="after")
+    def _questions_once(self) -> StoryDataSpec:
+        if len(set(self.questions)) < len(self.questions):
+            raise ValueError(f"questions {self.questions} names one twice")
+        return self
+
+
 class TrainingSpec(Strict):
     """The budget and recipe; equal for every attention but for the learning rate, which a committed sweep chose for each."""
 
@@ -277,6 +299,14 @@ class ToyEvaluationSpec(Strict):
     preset: str
     batch_tokens: int = Field(default=16384, gt=0)
     depths: list[Annotated[float, Field(ge=0, le=1)]] = Field(min_length=1)
+
+
+class StoryEvaluationSpec(Strict):
+    """batch_tokens: tokens of one forward pass."""
+
+    kind: Literal["stories"]
+    preset: str
+    batch_tokens: int = Field(default=16384, gt=0)
 
 
 class TrainerSpec(Strict):
@@ -458,9 +488,29 @@ class ToyRunSpec(RunSpec):
         return self
 
 
+class StoryRunSpec(RunSpec):
+    """A causal decoder on stories with questions. A token is a word."""
+
+    path_keys: ClassVar[tuple[str, ...]] = ("path", "text_path")
+
+    task: SequenceTaskSpec
+    model: DecoderSpec
+    data: StoryDataSpec
+    evaluation: StoryEvaluationSpec
+
+    @model_validator(mode="after")
+    def _words_fit(self) -> StoryRunSpec:
+        if self.training.loss != "cross_entropy":
+            raise ValueError("training.loss: answers are trained with cross_entropy")
+        if self.model.num_scored != self.model.vocab_size - 5 or self.model.num_scored < 100:
+            raise ValueError("model: words of stories need num_scored of 100 or more, and vocab_size 5 above it (five marks)")
+        return self
+
+
 RUN_SPECS: dict[str, type[RunSpec]] = {  # by domain
     "vision": VisionRunSpec,
     "genome": GenomeRunSpec,
     "text": TextRunSpec,
     "toy": ToyRunSpec,
+    "stories": StoryRunSpec,
 }

@@ -82,7 +82,7 @@ class LikelihoodResult:
     """Sums over the scored targets of n windows of one length, over all ranks; the properties divide them.
 
     window_*: [n], ascending by id; position_*: [number of positions that are scored], the first of them with `first_context` tokens
-    before the target. masked_*: targets that the batch's mask marks (repeats), None without a mask.
+    before the target. masked_*: targets that the batch's mask marks (repeats, the word asked for), None without a mask.
     """
 
     context: int  # input tokens a window
@@ -102,6 +102,10 @@ class LikelihoodResult:
     peak_memory_bytes: int  # of the rank that used most
     peak_memory_method: str
     batch_size: int  # windows a forward pass, on one rank; below the loader's if memory did not suffice
+    window_last_prediction: np.ndarray | None = None  # int64, the token of the highest logit at the last (masked) target
+    window_masked_nll: np.ndarray | None = None  # float64 nats
+    window_masked_count: np.ndarray | None = None  # int64
+    window_masked_correct: np.ndarray | None = None  # int64
 
     @property
     def count(self) -> int:

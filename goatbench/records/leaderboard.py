@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import UsageError
 from .board import Board, Cell, Column, Row
 from .board_notes import notes_of
-from .grouping import Group, RowSamples, Sample, group_records
+from .grouping import REFERENCE, Group, RowSamples, Sample, group_records
 from .ranking import rank_groups
 from .record import Metric, RunRecord, TaskCard
 from .statistics import Summary, summarise
@@ -65,12 +65,14 @@ def _board(card: TaskCard, metric: Metric, group: Group, groups: list[Group]) ->
 
 
 def _has_learned(card: TaskCard, row: RowSamples) -> bool:
-    """False if the mean of the card's test of learning is known and too low."""
+    """False if the mean of the card's test of learning, over the plain row's conditions, is known and too low."""
     if card.learned is None:
         return True
     test, column = card.learned, card.column_condition
     measured = (m for sample in row.finished for m in sample.record.measurements if m.metric == test.metric)
-    values = [m.value for m in measured if m.conditions.get(column) == test.value and m.value is not None]
+    wanted = {column: (test.value,), REFERENCE: (None,), **card.headline_rows}
+    plain = (m for m in measured if all(m.conditions.get(name) in values for name, values in wanted.items()))
+    values = [m.value for m in plain if m.value is not None]
     return not values or summarise(values).mean >= test.at_least
 
 

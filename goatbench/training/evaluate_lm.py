@@ -76,7 +76,7 @@ class _Shard:
     # set anew by each pass
     context: int = 0
     has_mask: bool = False
-    windows: list[Tensor] = field(default_factory=list)  # [b, 7] float64 on the CPU: see _all_windows
+    windows: list[Tensor] = field(default_factory=list)  # [b, 9] float64 on the CPU: see _all_windows
     positions: Tensor | None = None  # [3, scored positions] float64: nll, count, correct
     timings: list[tuple[int, float]] = field(default_factory=list)  # windows, seconds of each forward pass
 
@@ -128,23 +128,28 @@ class _Shard:
         autocast = nullcontext() if self.autocast_dtype is None else torch.autocast(self.device.type, self.autocast_dtype)
         with autocast:
             hidden = self.net.hidden(tokens[:, :-1])[:, -num_positions:]
-            nll, is_scored, is_correct, unscored_mass = self._score(hidden, targets)
+            nll, is_scored, predictions, unscored_mass = self._score(hidden, targets)
         self._synchronize()
         self.timings.append((len(ids), time.perf_counter() - begin))
         bad = ~torch.isfinite(nll).all(dim=1) | ~torch.isfinite(unscored_mass)
         if bad.any():
             first = int(ids[int(bad.cpu().nonzero()[0])])
             raise EvaluationError(f"the likelihood is not finite at context {self.context}: first in window {first}")
-        nll = nll.double()
+        nll, is_correct = nll.double(), is_scored & (predictions == targets)
         is_masked = torch.zeros_like(is_scored) if mask is None else mask[:, -num_positions:].to(self.device) & is_scored
         self.has_mask |= mask is not None
         columns = [nll.sum(1), is_scored.sum(1), is_correct.sum(1), unscored_mass, (nll * is_masked).sum(1), is_masked.sum(1)]
+        columns += [(is_correct & is_masked).sum(1), self._last_prediction(predictions, is_masked)]
         self.windows.append(torch.stack([ids.double(), *(c.double().cpu() for c in columns)], dim=1))
         sums = torch.stack((nll.sum(0), is_scored.double().sum(0), is_correct.double().sum(0)))
         self.positions = sums if self.positions is None else self.positions + sums
 
+    def _last_prediction(self, predictions: Tensor, is_masked: Tensor) -> Tensor:
+        """[B]: what the model puts for the last masked target; without a mask, or one in this window, for the last target."""
+        return predictions.gather(1, predictions.shape[1] - 1 - is_masked.flip(1).int().argmax(1, keepdim=True))[:, 0]
+
     def _score(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """nll, is_scored, is_correct [B, K], and the softmax mass on unscored tokens [B], summed over scored positions."""
+        """nll, is_scored, tokens of the highest logit [B, K], and the softmax mass on unscored tokens [B], over scored positions."""
         parts: list[tuple[Tensor, Tensor, Tensor]] = []
         mass = torch.zeros(len(targets), dtype=torch.float64, device=self.device)
         step = max(1, CHUNK_LOGITS // (len(targets) * self.net.vocab_size))
@@ -155,9 +160,9 @@ class _Shard:
             nll, is_scored = token_nll(logits, targets[:, chunk], self.num_scored)
             rest = logits[..., self.num_scored :].logsumexp(-1) - logits.logsumexp(-1)
             mass += (rest.exp() * is_scored).double().sum(1)
-            parts.append((nll, is_scored, is_scored & (logits.argmax(-1) == targets[:, chunk])))
-        nll, is_scored, is_correct = (torch.cat(column, dim=1) for column in zip(*parts, strict=True))
-        return nll, is_scored, is_correct, mass
+            parts.append((nll, is_scored, logits.argmax(-1)))
+        nll, is_scored, predictions = (torch.cat(column, dim=1) for column in zip(*parts, strict=True))
+        return nll, is_scored, predictions, mass
 
     def _synchronize(self) -> None:
         if self.device.type == "cuda":
@@ -193,6 +198,10 @@ def _summary(shard: _Shard, num_windows: int) -> LikelihoodResult:
         window_nll=rows[:, 1],
         window_count=rows[:, 2].astype(np.int64),
         window_correct=rows[:, 3].astype(np.int64),
+        window_last_prediction=rows[:, 8].astype(np.int64),
+        window_masked_nll=rows[:, 5] if has_mask else None,
+        window_masked_count=rows[:, 6].astype(np.int64) if has_mask else None,
+        window_masked_correct=rows[:, 7].astype(np.int64) if has_mask else None,
         position_nll=position_nll,
         position_count=position_count.astype(np.int64),
         position_correct=position_correct.astype(np.int64),
@@ -208,8 +217,9 @@ def _summary(shard: _Shard, num_windows: int) -> LikelihoodResult:
 
 
 def _all_windows(shard: _Shard, num_windows: int) -> np.ndarray:
-    """The rows of all ranks, [num_windows, 7] by ascending id: id, nll, scored, correct, unscored mass, nll and number of masked."""
-    own = torch.cat(shard.windows) if shard.windows else torch.zeros(0, 7, dtype=torch.float64)
+    """The rows of all ranks, [num_windows, 9] by ascending id: id, nll, scored, correct, unscored mass, of masked targets the nll, number
+    and number correct, last prediction."""
+    own = torch.cat(shard.windows) if shard.windows else torch.zeros(0, 9, dtype=torch.float64)
     rows = ranks.gather(own.to(shard.device)).cpu().numpy()
     num_distinct = len(np.unique(rows[:, 0]))
     if len(rows) != num_windows or num_distinct != num_windows:

@@ -55,12 +55,13 @@ CHOICES = [f"{group}={name}" for group in ("model", "data", "evaluation", "train
 
 @pytest.mark.parametrize("choice", CHOICES)
 def test_every_choice_composes(choice):
-    of_paper = ("patch16", "imagenet", "deit3", "lookhere", "timm", "gpu", "ddp", "25m", "paper")
+    of_paper = ("patch16", "imagenet", "deit3", "lookhere", "timm", "gpu", "ddp", "25m", "85m", "paper")
     scale = "paper" if any(word in choice for word in of_paper) else "smoke" if "nano" in choice else "embedded"
     group, _, name = choice.partition("=")
     kind = TREE.read(group, name).get("kind", "vit")
-    kind = next((word for word in ("text", "toy") if word in name), "genome") if kind == "decoder" else kind
-    task = {"vit": "vit_res512", "images": "vit_res512", "genome": "genome_nll", "text": "lm_length", "toy": "needle"}[kind]
+    kind = next((word for word in ("text", "toy", "stories") if word in name), "genome") if kind == "decoder" else kind
+    tasks = {"images": "vit_res512", "genome": "genome_nll", "text": "lm_length", "toy": "needle", "stories": "babilong"}
+    task = tasks.get(kind, "vit_res512")
     assert COMPOSER.compose([f"task={task}", f"scale={scale}", choice]).spec.scale == scale
 
 

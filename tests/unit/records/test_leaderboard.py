@@ -15,7 +15,7 @@ from rich.console import Console
 from goatbench.errors import UsageError
 from goatbench.records.board import markdown, print_board, to_text
 from goatbench.records.leaderboard import build_boards
-from goatbench.records.record import TaskCard
+from goatbench.records.record import Learned, TaskCard
 from goatbench.records.store import RunFolder, iter_records
 
 LADDER = ((224, 12), (288, 14), (320, 16), (384, 20), (448, 24), (512, 28))
@@ -364,3 +364,14 @@ def test_a_card_needs_none_of_the_optional_fields(make_record):
     )  # fmt: skip
     boards = build_boards(card, [make_record()])  # coords, resolution and split are ordinary conditions now: each value a board
     assert [board.columns[0].head for board in boards] and len(boards) == 2
+
+
+def test_whether_a_row_has_learned_is_read_off_its_plain_conditions(card, make_record):
+    """0.45 at 512 is too little, whatever a variant of evaluation or a yardstick of the same run has there."""
+    learned = card.model_copy(update={"learned": Learned(metric="top1", value=512, at_least=0.5)})
+    scores = {"raw": {(512, 28): 0.45}, "scaled": {(512, 28): 0.9}}
+    low, high = make_record("goat", 0, scores), make_record("rope", 0, {"raw": {(512, 28): 0.55}}, run=1)
+    chance = low.measurements[0].model_copy(update={"value": 0.9, "conditions": {**low.measurements[0].conditions, "reference": "chance"}})
+    low = low.model_copy(update={"measurements": [*low.measurements, chance]})
+    rows = {found.name: found for found in only(build_boards(learned, [low, high])).rows}
+    assert rows["goat"].is_unlearned and rows["goat[coords=scaled]"].is_unlearned and not rows["rope"].is_unlearned

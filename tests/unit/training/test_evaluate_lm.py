@@ -52,7 +52,7 @@ def by_hand(net: Decoder, last: int = L) -> dict[str, np.ndarray]:
     chosen = np.take_along_axis(probabilities, targets[..., None], -1)[..., 0]
     scored = targets < 4
     return {"nll": np.where(scored, -np.log(chosen), np.nan), "right": scored & (probabilities.argmax(-1) == targets),
-            "mass": np.where(scored, probabilities[..., 4], 0)}  # fmt: skip
+            "put": probabilities.argmax(-1), "mass": np.where(scored, probabilities[..., 4], 0)}  # fmt: skip
 
 
 @pytest.mark.parametrize("last", [None, 1, 7, L])
@@ -73,6 +73,11 @@ def test_every_sum_by_hand(size, last):
     assert result.nll_nats == pytest.approx(np.nanmean(nll), rel=1e-5)
     assert result.masked_nll_nats == pytest.approx(np.nanmean(nll[mask]), rel=1e-5)
     assert result.unmasked_nll_nats == pytest.approx(np.nanmean(nll[~mask]), rel=1e-5)
+    np.testing.assert_allclose(result.window_masked_nll, np.nansum(np.where(mask, nll, 0), 1), rtol=1e-5)
+    assert result.window_masked_count.tolist() == (scored & mask).sum(1).tolist()
+    assert result.window_masked_correct.tolist() == (expected["right"] & mask).sum(1).tolist()
+    places = [np.flatnonzero(row)[-1] if row.any() else num_positions - 1 for row in scored & mask]
+    assert result.window_last_prediction.tolist() == [row[place] for row, place in zip(expected["put"], places, strict=True)]
     assert result.unscored_mass == pytest.approx(expected["mass"].sum() / scored.sum(), rel=1e-5)
     assert (result.context, result.first_context, result.batch_size) == (L, L - num_positions + 1, size)
     assert result.tokens_per_second > 0 and result.peak_memory_bytes > 2**20 and result.peak_memory_method == "rss"

@@ -1,0 +1,1 @@
+"""Stories with a question: facts among sentences of real text, made up as they are needed, or the real BABILong from a folder."""
