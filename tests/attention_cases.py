@@ -30,7 +30,8 @@ ROWS = [(name, "line") for name in LINES] + [(name, "grid") for name in GRIDS]
 
 OPTIONS = {name: {"num_frequencies": 2, "min_period": 3.0} for name in ("goat", "goat_spectral", "goat_sink", "goat_no_slope")}
 OPTIONS["goat_reference"] = {"pos_rank": 4, "abs_rank": 2}
-OPTIONS["fire"] = {"threshold": 8.0}  # below the lengths of the tests, so that the normaliser is not a constant
+OPTIONS["fire"] = {"threshold": 8.0}  # within the lengths of the tests, so that the normaliser is not a constant
+OPTIONS["fire_2d"] = {"threshold": 20.0}
 POSITIVE = {"kerple_log", "kerple_power"}  # parameters are clamped from below, where they move nothing
 
 

@@ -68,4 +68,3 @@ class Bam(PositionScheme):
             return -penalty if temperature is None else -penalty * take(temperature, batch, head, i)
 
         return LogPrior(biases=(bias,))
-

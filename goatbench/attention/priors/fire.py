@@ -88,17 +88,18 @@ class Fire2D(_Network):
     """FIRE of the Euclidean distance of two patches, normalised by that to the farthest corner of the grid (in one dimension: the
     first token, hence the query's own place), or L if that is more; 0 in the rows and columns of prefix tokens.
 
-    L starts as the diagonal of the training grid: until it is learned otherwise, all distances of larger images fall into the range
-    seen in training. This form is ours; the paper has the one-dimensional one.
+    threshold: the initial L in patches; null: the diagonal of the training grid, so that until L is learned otherwise all distances of
+    larger images fall into the range seen in training. This form is ours; the paper has the one-dimensional one.
     """
 
-    def __init__(self, shape: ModelShape) -> None:
+    def __init__(self, shape: ModelShape, threshold: float | None = None) -> None:
         if shape.causal or shape.num_axes != 2:
             raise ValueError("fire_2d is for images; for causal sequences use fire")
-        super().__init__(shape, max(1.0, math.hypot(*(n - 1 for n in shape.train_extent))))
+        diagonal = max(1.0, math.hypot(*(n - 1 for n in shape.train_extent)))
+        super().__init__(shape, diagonal if threshold is None else threshold)
 
     def for_layer(self, layer_index: int) -> Fire2D:
-        return type(self)(self.shape)
+        return type(self)(self.shape, self.first_threshold)
 
     def prior(self, query_positions: Positions, key_positions: Positions, state: dict[str, Tensor] | None = None) -> LogPrior:
         dtype = self.contraction.dtype

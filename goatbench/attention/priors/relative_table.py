@@ -6,9 +6,9 @@ H query heads, grid of h x w patches.
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..embeddings import resample
 from ..log_prior import LogPrior
 from ..positions import Grid, Positions
 from ..scheme import ModelShape, PositionScheme
@@ -18,8 +18,9 @@ from .pairs import take
 class RelativeTable(PositionScheme):
     """log_prior[h, i, j] = table[y_i - y_j, x_i - x_j, h], per layer, (2h - 1) x (2w - 1) entries for the training grid, N(0, 0.02).
 
-    On another grid the table is resampled to its size (bicubic, float32), so that offsets are stretched with the image. Prefix tokens
-    have three entries per head of their own (BEiT): prefix to patch, patch to prefix, prefix to prefix; they are not resampled.
+    On another grid the table is resampled to its size (bicubic, as in Swin's released code), so that offsets are stretched with the
+    image. Prefix tokens have three entries per head of their own (BEiT): prefix to patch, patch to prefix, prefix to prefix; they are
+    not resampled.
     """
 
     coordinate_modes = ("resampled",)
@@ -42,7 +43,7 @@ class RelativeTable(PositionScheme):
 
     def prior(self, query_positions: Positions, key_positions: Positions, state: dict[str, Tensor] | None = None) -> LogPrior:
         grid, query, key = self._cells(query_positions, key_positions)
-        table = self.table if grid == self.shape.train_extent else resample(self.table, tuple(2 * n - 1 for n in grid))
+        table = self.table if grid == self.shape.train_extent else _stretch(self.table, grid)
         rows = table.flatten(0, 1)
         num_offsets, width = rows.shape[0], 2 * grid[1] - 1
         if self.prefix is not None:
@@ -71,3 +72,10 @@ class RelativeTable(PositionScheme):
                 "drop patches at the training resolution only"
             )
         return self.shape.train_extent, *cells
+
+
+def _stretch(table: Tensor, grid: tuple[int, int]) -> Tensor:
+    """A table of offsets [2h - 1, 2w - 1, H] resampled for a grid, in float32 or better."""
+    image = table.permute(2, 0, 1)[None].to(torch.promote_types(table.dtype, torch.float32))
+    size = tuple(2 * n - 1 for n in grid)
+    return F.interpolate(image, size=size, mode="bicubic", align_corners=False)[0].permute(1, 2, 0).to(table.dtype)
