@@ -79,6 +79,17 @@ attentions = Registry(
         "alibi": "goatbench.attention.priors.alibi:Alibi",
         "alibi_2d": "goatbench.attention.priors.alibi:Alibi2D",
         "sink_scalar": "goatbench.attention.priors.sink:SinkScalar",
+        "alibi_learned": "goatbench.attention.priors.alibi_learned:AlibiLearned",
+        "t5": "goatbench.attention.priors.bucketed:T5",
+        "kerple_log": "goatbench.attention.priors.kerple:KerpleLog",
+        "kerple_power": "goatbench.attention.priors.kerple:KerplePower",
+        "fire": "goatbench.attention.priors.fire:Fire",
+        "fire_2d": "goatbench.attention.priors.fire:Fire2D",
+        "bam": "goatbench.attention.priors.bam:Bam",
+        "lookhere": "goatbench.attention.priors.lookhere:LookHere",
+        "rpb": "goatbench.attention.priors.relative_table:RelativeTable",
+        "rope_axial_ape": "goatbench.attention.rotary_absolute:RopeAxialApe",
+        "rope_mixed_ape": "goatbench.attention.rotary_absolute:RopeMixedApe",
     },
 )
 

@@ -168,11 +168,13 @@ def _transpose_parameters(name: str, layer, other) -> None:
             state[part] = state[part].unflatten(1, (2, -1)).flip(1).flatten(1)
     if name in ("goat", "goat_sink"):  # features: cos of both axes, then sin of both axes
         state["scheme.sink_net.fc1.weight"] = state["scheme.sink_net.fc1.weight"].unflatten(1, (2, 2, -1)).flip(2).flatten(1)
-    if name == "learned_absolute":
+    if name in ("learned_absolute", "rpb"):
         state["scheme.table"] = state["scheme.table"].transpose(0, 1)
-    if name == "rope_mixed":
+    if name in ("rope_axial_ape", "rope_mixed_ape"):
+        state["scheme.absolute.table"] = state["scheme.absolute.table"].transpose(0, 1)
+    if name in ("rope_mixed", "rope_mixed_ape"):
         state["scheme.frequencies"] = state["scheme.frequencies"].flip(-1)
-    if name == "rope_axial":  # of each half of a head, the first planes turn with x, the others with y
+    if name in ("rope_axial", "rope_axial_ape"):  # of each half of a head, the first planes turn with x, the others with y
         for part in ("q_proj.weight", "q_proj.bias", "k_proj.weight"):
             state[part] = state[part].unflatten(0, (-1, 2, 2, HEAD_DIM // 4)).flip(2).flatten(0, 3)
     if name == "sinusoidal":  # first half of the dims y, second half x
@@ -181,7 +183,8 @@ def _transpose_parameters(name: str, layer, other) -> None:
     other.load_state_dict(state)
 
 
-TRANSPOSABLE = [name for name in GRIDS if name != "goat_reference"]  # its y has the high and its x the low frequencies
+# Not goat_reference: its y has the high and its x the low frequencies. Not lookhere: its heads look into fixed directions.
+TRANSPOSABLE = [name for name in GRIDS if name not in ("goat_reference", "lookhere")]
 
 
 @pytest.mark.parametrize("name", TRANSPOSABLE)
@@ -403,7 +406,9 @@ def check_training_after_inference(name: str, kind: str, decode: bool = True) ->
 
 # Absolute embeddings act before the layer; the rows left out run the code of these.
 COMPILED = [(name, "grid") for name in ("goat", "goat_reference", "nope", "rope_axial", "rope_mixed", "alibi_2d", "sink_scalar")]
+COMPILED += [(name, "grid") for name in ("lookhere", "rpb")]
 COMPILED += [(name, "line") for name in ("goat", "goat_reference", "goat_no_slope", "rope", "rope_xpos", "fope", "alibi")]
+COMPILED += [(name, "line") for name in ("t5", "kerple_power")]
 
 
 @pytest.mark.parametrize(("name", "kind"), COMPILED)

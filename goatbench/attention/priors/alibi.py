@@ -5,13 +5,12 @@ H query heads, K key tokens. 1D is two exact integer lanes with the slope on the
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from ..log_prior import LogPrior
 from ..positions import Positions
 from ..scheme import ModelShape, PositionScheme
-from .recency import alibi_slopes, integer_lanes
+from .recency import alibi_slopes, recency_prior
 
 
 class Alibi(PositionScheme):
@@ -26,11 +25,7 @@ class Alibi(PositionScheme):
         self.register_buffer("slopes", alibi_slopes(shape.num_heads), persistent=False)
 
     def prior(self, query_positions: Positions, key_positions: Positions, state: dict[str, Tensor] | None = None) -> LogPrior:
-        dtype = self.slopes.dtype
-        keys = integer_lanes(key_positions.coords[..., 0]).to(dtype)[:, None]  # [B|1, 1, K, 2]
-        own = keys if query_positions is key_positions else integer_lanes(query_positions.coords[..., 0]).to(dtype)[:, None]
-        slopes = torch.stack((256 * self.slopes, self.slopes), dim=-1)[None, :, None, :]  # [1, H, 1, 2]
-        return LogPrior(slopes.expand(-1, -1, query_positions.num_tokens, -1), keys, own)
+        return recency_prior(self.slopes, query_positions, key_positions)
 
 
 class Alibi2D(PositionScheme):

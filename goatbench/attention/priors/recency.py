@@ -7,6 +7,9 @@ import math
 import torch
 from torch import Tensor
 
+from ..log_prior import LogPrior
+from ..positions import Positions
+
 
 def integer_lanes(position: Tensor) -> Tensor:
     """Splits j = 256 * high + low with low in [-128, 127]: [..., K] -> [..., K, 2] (high, low), float64.
@@ -15,6 +18,14 @@ def integer_lanes(position: Tensor) -> Tensor:
     """
     high = torch.floor((position + 128) / 256)
     return torch.stack((high, position - 256 * high), dim=-1)
+
+
+def recency_prior(slopes: Tensor, query_positions: Positions, key_positions: Positions) -> LogPrior:
+    """-slopes[h] (i - j) along the first axis, as two lanes and their row lanes; slopes [H], one per query head."""
+    keys = integer_lanes(key_positions.coords[..., 0]).to(slopes.dtype)[:, None]  # [B|1, 1, K, 2]
+    own = keys if query_positions is key_positions else integer_lanes(query_positions.coords[..., 0]).to(slopes.dtype)[:, None]
+    lanes = torch.stack((256 * slopes, slopes), dim=-1)[None, :, None, :]  # [1, H, 1, 2]
+    return LogPrior(lanes.expand(-1, -1, query_positions.num_tokens, -1), keys, own)
 
 
 def alibi_slopes(num_heads: int) -> Tensor:

@@ -9,7 +9,7 @@ from goatbench.attention.scheme import PositionScheme
 from goatbench.models import GoatViT
 
 PLANAR = ["goat", "goat_reference", "goat_spectral", "goat_sink", "goat_no_slope", "nope", "learned_absolute", "sinusoidal"]
-PLANAR += ["rope_axial", "rope_mixed", "alibi_2d", "sink_scalar"]
+PLANAR += ["rope_axial", "rope_mixed", "alibi_2d", "sink_scalar", "lookhere", "rpb", "fire_2d", "rope_axial_ape", "rope_mixed_ape"]
 
 
 class Gaussian(PositionScheme):
