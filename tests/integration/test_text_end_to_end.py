@@ -174,7 +174,7 @@ def test_streaming_rows_of_lm_length(run):
     assert change[1].value == 0 and change[16].value == pytest.approx((streamed[16].value - streamed[1].value) / math.log(2), abs=1e-9)
     card = tasks.get("lm_length").card
     (board,) = group_records(card, next(m for m in card.metrics if m.name == "bits_per_byte"), [record], [])
-    assert sum("protocol=streaming" in name for name in board.rows) == 1 and len(board.rows) == 3
+    assert sum("protocol=streaming" in name for name in board.rows) == 1 and len(board.rows) == 6  # and plain, windows, three scalings
     refused = run("task=lm_length", "attention=sinusoidal", "evaluation.streaming=true")
     absent = cells(refused, "bits_per_byte", protocol="streaming")
     assert list(absent) == [1, 2, 4, 8, 16]
