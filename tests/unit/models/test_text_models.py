@@ -30,6 +30,7 @@ def test_parameter_counts(name, overrides, attention, millions, monkeypatch):
     with torch.device("meta"):
         net = build_decoder(m, spec.attention)
     content = m.num_heads * (m.embed_dim // m.num_heads - (2 if attention == "alibi" else 0))
-    layer = 2 * m.embed_dim + 2 * m.embed_dim * content + 2 * m.embed_dim**2 + m.embed_dim + 2 * m.embed_dim * round(m.mlp_ratio * m.embed_dim)
+    attention_weights = 2 * m.embed_dim * content + 2 * m.embed_dim**2 + m.embed_dim
+    layer = 2 * m.embed_dim + attention_weights + 2 * m.embed_dim * round(m.mlp_ratio * m.embed_dim)
     expected = m.vocab_size * m.embed_dim * (1 if m.tie_embeddings else 2) + m.vocab_size + m.embed_dim + m.depth * layer
     assert sum(p.numel() for p in net.parameters()) == expected == pytest.approx(millions * 1e6, rel=1e-3)
