@@ -19,7 +19,7 @@ from goatbench.tasks.lm_length import LM_LENGTH, _measurements
 from goatbench.training.evaluate_lm import evaluate_lm
 
 RNG = np.random.default_rng(0)
-DOCUMENTS = [(f"d{i}", bytes(RNG.choice(list(b"abc"), 90 + 7 * i))) for i in range(24)]
+DOCUMENTS = [(f"d{i}", bytes(RNG.choice(list(b"abc"), 90 + 7 * i).tolist())) for i in range(24)]
 
 
 class Runs(Bytes):
