@@ -17,6 +17,7 @@ LINE_EVERY_SECONDS = 10.0
 class Progress:
     """Counts `total` units of work. `advance(n, **values)` moves on and shows the values (floats with four digits).
 
+    after: seconds that pass before anything is shown; work that takes less says nothing.
     stream, interval and clock are for tests. On leaving the context a plain stream gets one last line, so that a log always
     tells how far the work came and how long it took.
     """
@@ -27,6 +28,7 @@ class Progress:
         total: int,
         unit: str = "step",
         *,
+        after: float = 0.0,
         stream: TextIO | None = None,
         interval: float = LINE_EVERY_SECONDS,
         clock: Callable[[], float] = time.monotonic,
@@ -35,23 +37,25 @@ class Progress:
         self.done = 0
         self._values: dict[str, Any] = {}
         self._stream = stream if stream is not None else sys.stderr
-        self._interval, self._clock = interval, clock
+        self._after, self._interval, self._clock = after, interval, clock
         self._bar: Any = None
         self._task: Any = None
 
     def __enter__(self) -> Progress:
         self._start = self._last = self._clock()
-        if self._stream.isatty():
-            self._bar = _bar(self._stream)
-            self._bar.start()
-            self._task = self._bar.add_task(self.label, total=self.total, values="")
+        if not self._after:
+            self._start_bar()
         return self
 
     def advance(self, count: int = 1, **values: Any) -> None:
         self.done += count
         self._values.update(values)
+        if self._clock() - self._start < self._after:
+            return
+        if self._bar is None:
+            self._start_bar()
         if self._bar is not None:
-            self._bar.update(self._task, advance=count, values=_show(self._values))
+            self._bar.update(self._task, completed=self.done, values=_show(self._values))
         elif self._clock() - self._last >= self._interval:
             self._last = self._clock()
             self._line()
@@ -59,8 +63,14 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
-        else:
+        elif self._clock() - self._start >= self._after:
             self._line()
+
+    def _start_bar(self) -> None:
+        if self._stream.isatty():
+            self._bar = _bar(self._stream)
+            self._bar.start()
+            self._task = self._bar.add_task(self.label, total=self.total, values="")
 
     def _line(self) -> None:
         elapsed = self._clock() - self._start

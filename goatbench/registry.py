@@ -145,6 +145,9 @@ text_sources = Registry(
     {
         "text_embedded": "goatbench.data.text.sources:Embedded",
         "text_files": "goatbench.data.text.sources:TextFiles",
+        "shakespeare": "goatbench.data.text.sources:Shakespeare",
+        "c4": "goatbench.data.text.sources:C4",
+        "fineweb": "goatbench.data.text.sources:FineWeb",
     },
 )
 

@@ -19,6 +19,8 @@ from .causal import ROPE_SCALING, SCALINGS, evaluate, evaluation_costs, length_v
 from .text import SOURCE, TRAINING, TextTask
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from goatbench.data.text.module import TextData
     from goatbench.data.text.windows import TextWindows
     from goatbench.models.decoder import Decoder
@@ -58,7 +60,7 @@ class LmLength(TextTask):
         return blocks, data.tiling(spec.task.split, longest, longest, e.num_spans)
 
     def measure(self, spec: TextRunSpec, net: Decoder, data: TextData, folder: Path | None) -> Outcome:
-        base, num_targets = spec.model.seq_len, spec.evaluation.num_targets
+        base, num_targets, unit = spec.model.seq_len, spec.evaluation.num_targets, data.tokenizer.unit
         contexts = [base * multiple for multiple in sorted({1, *spec.task.multiples})]
         blocks, spans = self._tilings(spec, data)
         measurements: list[Measurement] = []
@@ -70,16 +72,18 @@ class LmLength(TextTask):
             if net.max_positions is not None and context > net.max_positions:
                 measurements += [_absent(out_of_range(net), where, m) for where in (same, cut) for m in METRICS]
                 continue
+            windows = blocks.with_context(context)
             for variant, applied in length_variants(net, context, base):
-                label = " ".join((f"same bytes, {context} of context", *variant.values()))
+                label = " ".join((f"same {unit}, {context} of context", *variant.values()))
                 with applied:
-                    result = evaluate(spec, net, data, blocks.with_context(context), label, last=num_targets)
+                    result = evaluate(spec, net, data, windows, label, last=num_targets)
                 at_base = result if context == base else at_base
-                measurements += _measurements(result, same | variant, at_base)
-                costs += evaluation_costs(result, "bytes", {"context": context} | variant)
-            result = evaluate(spec, net, data, _cut(spans, context), f"windows of {context} without overlap")
-            measurements += _measurements(result, cut, None)
-            curves.append(position_curve("bits_per_byte", "position", result, cut))
+                measurements += _measurements(result, data.scored_bytes(windows, num_targets), same | variant, at_base)
+                costs += evaluation_costs(result, unit, {"context": context} | variant)
+            windows = _cut(spans, context)
+            result = evaluate(spec, net, data, windows, f"windows of {context} without overlap")
+            measurements += _measurements(result, data.scored_bytes(windows), cut, None)
+            curves.append(position_curve(f"bits_per_{unit[:-1]}", "position", result, cut))
         if spec.evaluation.streaming:
             read, spent = _streamed(spec, net, data, blocks, contexts)
             measurements, costs = measurements + read, costs + spent
@@ -103,11 +107,11 @@ def _streamed(
         if objection is not None:
             measurements += [_absent(f"not applicable: {objection}", where, m) for m in METRICS]
             continue
-        label = f"same bytes, stream of {context}"
-        result = evaluate(spec, stream, data, blocks.with_context(context), label, last=spec.evaluation.num_targets)
+        windows, num_targets, unit = blocks.with_context(context), spec.evaluation.num_targets, data.tokenizer.unit
+        result = evaluate(spec, stream, data, windows, f"same {unit}, stream of {context}", last=num_targets)
         at_base = at_base or result
-        measurements += _measurements(result, where, at_base)
-        costs += evaluation_costs(result, "bytes", {"context": context, "protocol": STREAMING})
+        measurements += _measurements(result, data.scored_bytes(windows, num_targets), where, at_base)
+        costs += evaluation_costs(result, unit, {"context": context, "protocol": STREAMING})
     return measurements, costs
 
 
@@ -128,27 +132,36 @@ def _absent(reason: str, conditions: dict[str, Any], metric: Metric) -> Measurem
     return Measurement(metric=metric.name, value=None, unit=metric.unit, n=0, reason=reason, conditions=conditions)
 
 
-def _measurements(result: LikelihoodResult, conditions: dict[str, Any], at_base: LikelihoodResult | None) -> list[Measurement]:
-    """at_base: the same targets under the training length, for the paired difference; None: other windows, nothing to pair."""
-    from goatbench.metrics.likelihood import paired_difference
+def _measurements(
+    result: LikelihoodResult, num_bytes: np.ndarray, conditions: dict[str, Any], at_base: LikelihoodResult | None
+) -> list[Measurement]:
+    """Nats and perplexity are of tokens, bits of bytes; each says how many it counts.
+
+    num_bytes: [windows], of the scored targets. at_base: the same targets under the training length, for the paired difference; None:
+    other windows, nothing to pair.
+    """
+    from goatbench.metrics.likelihood import paired_difference, ratio_stderr
 
     nats, stderr = result.nll_nats, result.nll_stderr
+    total_bytes = int(num_bytes.sum())
+    bits_stderr = ratio_stderr(result.window_nll, num_bytes)
     change, change_stderr = None, None
     if at_base is not None:
-        change, change_stderr = paired_difference(result.window_nll, at_base.window_nll, result.window_count)
+        change, change_stderr = paired_difference(result.window_nll, at_base.window_nll, num_bytes)
 
     def one(metric: str, value: float | None, unit: str, error: float | None, method: str = "ratio estimator over windows") -> Measurement:
         reason = None if value is not None else "not applicable: the windows differ from length to length"
         kind = None if error is None else method
+        n = total_bytes if metric.startswith("bits_") else result.count
         return Measurement(
-            metric=metric, value=value, unit=unit, n=result.count, stderr=error, stderr_method=kind, reason=reason, conditions=conditions
+            metric=metric, value=value, unit=unit, n=n, stderr=error, stderr_method=kind, reason=reason, conditions=conditions
         )
 
     def times(error: float | None, factor: float) -> float | None:
         return None if error is None else error * factor
 
     return [
-        one("bits_per_byte", nats / LN2, "bits", times(stderr, 1 / LN2)),
+        one("bits_per_byte", nats / LN2 * (result.count / total_bytes), "bits", times(bits_stderr, 1 / LN2)),
         one("nll_nats", nats, "nats", stderr),
         one("perplexity", math.exp(nats), "bytes", times(stderr, math.exp(nats)), "ratio estimator over windows, delta method"),
         one("bits_change", times(change, 1 / LN2), "bits", times(change_stderr, 1 / LN2), "paired, ratio estimator over windows"),
@@ -163,7 +176,8 @@ class LmTuning(TextTask):
         windows = data.validation_windows
         result = evaluate(spec, net, data, windows, "validation")
         conditions = {**_conditions(spec, NON_OVERLAPPING, windows.context), "split": "validation"}
-        return Outcome(measurements=_measurements(result, conditions, None), costs=evaluation_costs(result, "bytes", {}))
+        measurements = _measurements(result, data.scored_bytes(windows), conditions, None)
+        return Outcome(measurements=measurements, costs=evaluation_costs(result, data.tokenizer.unit, {}))
 
 
 LM_TUNING = LmTuning(

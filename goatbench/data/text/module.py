@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from functools import cached_property
 
+import numpy as np
+
 from ...records.record import DataInfo
 from ...spec import DecoderSpec, TextDataSpec, TextEvaluationSpec
 from ..causal import CausalData
 from .sources import fingerprint_of, load_text
+from .tokenizers import Tokenizer, check_vocabulary, load_tokenizer
 from .windows import TextTrainingWindows, TextWindows, tiling
 
 TRAINING_SPLITS = ("train", "validation")
@@ -20,6 +23,7 @@ class TextData(CausalData):
         self, data: TextDataSpec, model: DecoderSpec, evaluation: TextEvaluationSpec, *, seed: int, batch_size: int, **machine: int
     ) -> None:
         super().__init__(data, model, evaluation, seed=seed, batch_size=batch_size, **machine)
+        check_vocabulary(load_tokenizer(data), model)  # before the text is encoded, which may take hours
         self.corpus = load_text(data)
         self.check_batch_size()
 
@@ -36,9 +40,15 @@ class TextData(CausalData):
     def info(self) -> DataInfo:
         shards = self.corpus.shards
         counts = {"train windows": self.num_train, "validation windows": len(self.validation_windows)}
-        counts |= {f"{split} documents": len(shard.names) for split, shard in shards.items()}
-        counts["train bytes"] = shards["train"].num_tokens - len(shards["train"].names)
+        counts |= {f"{split} documents": shard.num_documents for split, shard in shards.items()}
+        counts["train bytes"] = shards["train"].num_bytes
+        if self.data.tokenizer != "bytes":
+            counts["train tokens"] = shards["train"].num_tokens - shards["train"].num_documents  # without BOS
         return DataInfo(name=self.data.name, fingerprint=self.fingerprint, counts=counts, source=self.corpus.origin)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.corpus.tokenizer
 
     @property
     def num_train(self) -> int:
@@ -54,5 +64,9 @@ class TextData(CausalData):
         return self.tiling("validation", self.model.seq_len, self.model.seq_len, self.data.num_validation)
 
     def tiling(self, split: str, context: int, stride: int, num_windows: int | None) -> TextWindows:
-        """Windows of documents that have at least `context` bytes; see windows.tiling."""
+        """Windows of documents that have at least `context` tokens; see windows.tiling."""
         return tiling(self.corpus.shards[split], context, stride, num_windows, split)
+
+    def scored_bytes(self, windows: TextWindows, last: int | None = None) -> np.ndarray:
+        """int64 [n], bytes of text that the last `last` targets of each window stand for (None: all targets)."""
+        return windows.scored_bytes(self.tokenizer.num_bytes, last)

@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 from ...errors import UsageError
 from ..order import Draw
 from ..philox import WINDOWS, uniforms
-from .shards import BOS, TokenShard
+from .shards import TokenShard
 
 
 class TextTrainingWindows(Dataset):
@@ -76,25 +76,36 @@ class TextWindows(Dataset):
         back = np.arange(self.context // context)[::-1] * context
         return TextWindows(self.shard, (self.ends[:, None] - back).ravel(), context)
 
+    def scored_bytes(self, num_bytes: np.ndarray, last: int | None = None) -> np.ndarray:
+        """int64 [n], bytes of text in the last `last` targets of each window (None: all). num_bytes: of each token id."""
+        tokens, count = self.shard.tokens, last or self.context
+        return np.array([num_bytes[tokens[end - count : end]].sum() for end in self.ends.tolist()], np.int64)
+
 
 def tiling(shard: TokenShard, context: int, stride: int, num_windows: int | None, split: str) -> TextWindows:
     """Windows within one document, ending every `stride` tokens from the first that fits; num_windows of them, evenly spread.
 
-    Documents with less than `context` bytes have none. UsageError if there are fewer windows than asked for.
+    Documents with less than `context` tokens have none. UsageError if there are fewer windows than asked for.
     """
-    begins, stops = np.array(shard.offsets[:-1], np.int64) + 1, np.array(shard.offsets[1:], np.int64)
-    ends = np.concatenate([np.arange(a + context, b + 1, stride) for a, b in zip(begins, stops, strict=True)] or [np.zeros(0, np.int64)])
+    begins, stops = shard.offsets[:-1] + 1, np.asarray(shard.offsets[1:])
+    counts = np.maximum((stops - begins - context) // stride + 1, 0)  # windows of each document
+    places = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)  # of each window among those of its document
+    ends = np.repeat(begins + context, counts) + stride * places
     if not len(ends):
         longest = int((stops - begins).max(initial=0))
-        raise UsageError(f"no {split} document has {context} bytes (the longest has {longest}); give shorter contexts or longer documents")
+        raise UsageError(
+            f"no {split} document has {context} {shard.unit} (the longest has {longest}); give shorter contexts or longer documents"
+        )
     if num_windows is not None:
         if num_windows > len(ends):
-            raise UsageError(f"the {split} documents have {len(ends)} windows of {context} bytes; ask for at most that, not {num_windows}")
+            raise UsageError(
+                f"the {split} documents have {len(ends)} windows of {context} {shard.unit}; ask for at most that, not {num_windows}"
+            )
         ends = ends[[(2 * i + 1) * len(ends) // (2 * num_windows) for i in range(num_windows)]]
     return TextWindows(shard, ends, context)
 
 
 def _window(shard: TokenShard, start: int, context: int) -> Tensor:
     tokens = shard.tokens[start : start + context + 1].astype(np.int64)
-    tokens[0] = BOS
+    tokens[0] = shard.bos
     return torch.from_numpy(tokens)

@@ -59,10 +59,12 @@ def test_every_choice_composes(choice):
     scale = "paper" if any(word in choice for word in of_paper) else "smoke" if "nano" in choice else "embedded"
     group, _, name = choice.partition("=")
     kind = TREE.read(group, name).get("kind", "vit")
-    kind = next((word for word in ("text", "toy", "stories") if word in name), "genome") if kind == "decoder" else kind
+    tokens = ["data.tokenizer=gpt2", "data.tokenizer_file=folder"] if name in ("decoder_c4_125m", "decoder_fineweb_1b") else []
+    words = ("text", "toy", "stories")
+    kind = next((word for word in words if word in name), "text" if tokens else "genome") if kind == "decoder" else kind
     tasks = {"images": "vit_res512", "genome": "genome_nll", "text": "lm_length", "toy": "needle", "stories": "babilong"}
     task = tasks.get(kind, "vit_res512")
-    assert COMPOSER.compose([f"task={task}", f"scale={scale}", choice]).spec.scale == scale
+    assert COMPOSER.compose([f"task={task}", f"scale={scale}", choice, *tokens]).spec.scale == scale
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def test_the_same_documents_in_any_format(tmp_path, monkeypatch):
         ("a.jsonl", b'{"text": "x"}\n{"txt": "y"}\n', "a.jsonl, line 2: wanted a JSON object"),
         ("a.jsonl", b'{"text": 3}\n', "line 1"),
         ("a.jsonl", b"[1, 2]\n", "line 1"),
-        ("a.pdf", b"", "holds no .txt, .jsonl, .parquet file"),
+        ("a.pdf", b"", "holds no .txt, .jsonl, .parquet, .jsonl.gz, .json.gz file"),
         ("missing", None, "no such file or folder"),
         (None, None, "data.path=PATH"),
     ],

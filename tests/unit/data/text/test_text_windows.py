@@ -102,6 +102,18 @@ def test_a_step_has_the_same_samples_for_every_number_of_processes(make):
     assert all(other != alone for other in others)
 
 
+@pytest.mark.parametrize(("world_size", "accumulate"), [(2, 1), (4, 1), (1, 2), (2, 2), (4, 2)])
+def test_a_step_has_the_same_samples_however_it_is_divided(make, world_size, accumulate):
+    """Every optimizer step: the windows of all ranks and all batches that are accumulated are those of one process, as a multiset."""
+    alone = [sorted(batch[0].tolist()) for batch in make().train_loader(2)]
+    ranks = [list(make(rank=r, world_size=world_size, accumulate=accumulate).train_loader(2)) for r in range(world_size)]
+    assert [len(batches) for batches in ranks] == [5 * accumulate] * world_size
+    for step, expected in enumerate(alone):
+        parts = [batch[0].tolist() for batches in ranks for batch in batches[step * accumulate : (step + 1) * accumulate]]
+        assert sorted(window for part in parts for window in part) == expected
+        assert {len(part) for part in parts} == {8 // (world_size * accumulate)}
+
+
 def test_what_the_data_say_of_themselves(make):
     data = make()
     assert data.info.counts == {
