@@ -15,8 +15,9 @@ import torch
 from attention_cases import OPTIONS
 
 from goatbench.data.text.passage_files import read_passages, split_last_word
-from goatbench.data.text.passages import PassageWindows, held_out_words
-from goatbench.data.text.shards import BOS, load_shards
+from goatbench.data.text.passages import PassageWindows, as_tokens, held_out_words
+from goatbench.data.text.shards import load_shards
+from goatbench.data.text.tokenizers import BOS, BYTES
 from goatbench.errors import UsageError
 from goatbench.models import Decoder
 from goatbench.models.generate import generate
@@ -31,7 +32,7 @@ def ids(text: bytes) -> np.ndarray:
 
 
 def windows_of(*passages: tuple[bytes, bytes]) -> PassageWindows:
-    return PassageWindows([(np.append(BOS, ids(context)), ids(word)) for context, word in passages])
+    return PassageWindows([(np.append(BOS, ids(context)), ids(word)) for context, word in passages], BOS)
 
 
 @pytest.fixture
@@ -42,16 +43,17 @@ def shard(tmp_path):
 
 def test_a_held_out_word_ends_a_phrase_and_was_read_before(shard):
     """By eye: 'treaty.' after 'treaty was', 'Senate!' after 'Senate read'; 'signed,' and 'they' come once or before no mark."""
-    found = held_out_words(shard, 52, 52, 2, "test")
-    first = shard.offsets[0] + 1 + TEXT.index(b"treaty.")
-    assert found == [(first, first + 6), (shard.offsets[1] + 1 + TEXT.index(b"treaty."), shard.offsets[1] + 7 + TEXT.index(b"treaty."))]
-    whole = held_out_words(shard, 100, 100, 2, "test")  # only the last words have 100 bytes before them
-    assert [shard.tokens[a:b].astype(np.uint8).tobytes() for a, b in whole] == [b"Senate", b"Senate"]
+    found = held_out_words(shard, BYTES, 52, 52, 2, "test")
+    assert found == [(TEXT[: TEXT.index(b" treaty.")][-52:], b" treaty")] * 2  # the first of each of two documents
+    before, word = as_tokens(BYTES, found[0], 52)
+    assert before[0] == BOS and bytes(before[1:].tolist()) == TEXT[: TEXT.index(b" treaty.")][-45:] and bytes(word.tolist()) == b" treaty"
+    whole = held_out_words(shard, BYTES, 100, 100, 2, "test")  # only the last words have 100 bytes before them
+    assert [word for _, word in whole] == [b" Senate"] * 2
 
 
 def test_too_few_passages_is_one_line(shard):
     with pytest.raises(UsageError, match="num_passages=9, but the test documents have 2 passages of 100 bytes"):
-        held_out_words(shard, 100, 100, 9, "test")
+        held_out_words(shard, BYTES, 100, 100, 9, "test")
 
 
 def test_the_word_is_asked_for_with_its_blank_and_nothing_else():
