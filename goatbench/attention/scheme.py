@@ -26,7 +26,7 @@ class Role(Enum):
 @dataclass(frozen=True, slots=True)
 class ModelShape:
     """What a scheme may know of the model it serves. `train_extent` is the training length, or (height, width) in patches:
-    it is given once, so that no causal mechanism ever reads the current length."""
+    it is given once, so that no causal mechanism ever reads the current length. embedding_std: of the token embeddings at the start."""
 
     num_axes: int
     causal: bool
@@ -37,6 +37,7 @@ class ModelShape:
     head_dim: int
     train_extent: tuple[int, ...]
     num_prefix: int = 0
+    embedding_std: float = 1.0
 
 
 class PositionScheme(nn.Module):

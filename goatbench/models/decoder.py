@@ -69,7 +69,8 @@ class Decoder(Backbone, nn.Module):
             raise ValueError(f"num_scored {num_scored} is not in 1 .. vocab_size = {vocab_size}")
         self.vocab_size, self.num_scored, self.seq_len, self.lanes = vocab_size, num_scored, seq_len, lanes
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-        shape = ModelShape(1, True, embed_dim, depth, num_heads, num_kv_heads, embed_dim // num_heads, (seq_len,))
+        head_dim = embed_dim // num_heads
+        shape = ModelShape(1, True, embed_dim, depth, num_heads, num_kv_heads, head_dim, (seq_len,), embedding_std=embedding_std)
         seed = int(torch.randint(2**62, ()))
         with torch.random.fork_rng(devices=[]):
             self.token_embedding = nn.Embedding(vocab_size, embed_dim)
