@@ -57,7 +57,8 @@ def plugins_of(spec: RunSpec) -> list[PluginInfo]:
     """The names of this run that others provide."""
     found = []
     sources = DATA_SOURCES[spec.domain]
-    for registry, name in ((attentions, spec.attention.name), (tasks, spec.task.name), (sources, spec.data.name)):
+    schemes = [(attentions, name) for name in spec.attention.schemes]
+    for registry, name in (*schemes, (tasks, spec.task.name), (sources, spec.data.name)):
         if name in registry and registry.provider(name) != OWN:
             module, provider = registry.target(name).partition(":")[0], registry.provider(name)
             label = f"{registry.kind.replace(' ', '_')}/{name}"

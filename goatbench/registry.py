@@ -76,6 +76,12 @@ attentions = Registry(
         "alibi": "goatbench.attention.priors.alibi:Alibi",
         "alibi_2d": "goatbench.attention.priors.alibi:Alibi2D",
         "sink_scalar": "goatbench.attention.priors.sink:SinkScalar",
+        "softmax1": "goatbench.attention.priors.sink:SoftmaxOffByOne",
+        "sink_token": "goatbench.attention.sink_token:SinkToken",
+        "fox": "goatbench.attention.priors.forgetting:Fox",
+        "cable": "goatbench.attention.priors.forgetting:Cable",
+        "goat_learned_freqs": "goatbench.attention.priors.fourier_learned:GoatLearnedFreqs",
+        "goat_mixed": "goatbench.attention.priors.fourier_learned:GoatMixed",
     },
 )
 

@@ -38,15 +38,23 @@ class SequenceTaskSpec(Strict):
 
 class AttentionSpec(Strict):
     """options go to the scheme's constructor, options_1d / options_2d on top of them by the number of axes.
-    axes: for how many axes of position the mechanism is defined (1 text and genome, 2 images)."""
+    axes: for how many axes of position the mechanism is defined (1 text and genome, 2 images).
+    position: name of the position scheme, or several joined by '+'; None: the row's own name. gate: of attention's output."""
 
     name: str = Field(pattern=NAME_PATTERN)
+    position: str | None = Field(default=None, min_length=1)
+    gate: Literal["none", "headwise", "elementwise"] = "none"
     axes: list[Literal[1, 2]] = Field(default=[1, 2], min_length=1)
     lanes: Literal["carve", "append"] = "carve"
     options: dict[str, Any] = {}
     options_1d: dict[str, Any] = {}
     options_2d: dict[str, Any] = {}
     tuned: dict[str, dict[str, float]] = {}  # domain -> {scale: learning rate}, from the committed sweep
+
+    @property
+    def schemes(self) -> list[str]:
+        """Registry names of the position schemes that the row takes."""
+        return (self.position or self.name).split("+")
 
 
 class VitSpec(Strict):
@@ -335,6 +343,9 @@ class RunSpec(Strict):
         for path in self.path_keys:
             full["data"].pop(path)
         full["attention"].pop("axes")
+        for key, default in (("position", None), ("gate", "none")):  # so that rows older than the field keep their hash
+            if full["attention"][key] == default:
+                full["attention"].pop(key)
         rate = self.attention.tuned.get(self.domain, {}).get(self.scale)  # those of other domains and scales are no part of this run
         full["attention"]["tuned"] = {} if rate is None else {self.domain: {self.scale: rate}}
         return full

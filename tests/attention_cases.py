@@ -13,21 +13,28 @@ from goatbench.attention.layer import SelfAttention
 from goatbench.attention.mask import Mask
 from goatbench.attention.positions import Positions
 from goatbench.attention.scheme import ModelShape, PositionScheme
+from goatbench.attention.sink_token import behind_prefix
+from goatbench.models.backbone import scheme_factory
 from goatbench.registry import OWN, attentions
 
 EMBED_DIM, NUM_HEADS, HEAD_DIM = 16, 4, 32
 TRAIN_LENGTH, TRAIN_GRID = 256, (6, 5)
-OWN_NAMES = [name for name in attentions.names() if attentions.provider(name) == OWN]
-AXES = {name: yaml.safe_load(files("goatbench.configs").joinpath("attention", f"{name}.yaml").read_text())["axes"] for name in OWN_NAMES}
-ONE_KEY_HEAD_PER_QUERY_HEAD = {"rope_mixed"}  # a set of frequencies per head
+FILES = sorted(files("goatbench.configs").joinpath("attention").glob("*.yaml"))
+CONFIGS = [yaml.safe_load(file.read_text()) for file in FILES]
+SUMS = {config["position"]: config["axes"] for config in CONFIGS if "+" in (config.get("position") or "")}
+AXES = {config["name"]: config["axes"] for config in CONFIGS} | SUMS
+OWN_NAMES = [name for name in attentions.names() if attentions.provider(name) == OWN] + list(SUMS)
+ONE_KEY_HEAD_PER_QUERY_HEAD = {"rope_mixed", "goat_mixed", "fox", "cable"}  # frequencies or gates per head
+CAUSAL = {"alibi", "fox", "cable", "sink_token"}
 
 LINES = [name for name in OWN_NAMES if 1 in AXES[name]]
 GRIDS = [name for name in OWN_NAMES if 2 in AXES[name]]
-BIDIRECTIONAL_LINES = [name for name in LINES if name != "alibi"]
+BIDIRECTIONAL_LINES = [name for name in LINES if not CAUSAL & set(name.split("+"))]
 ROWS = [(name, "line") for name in LINES] + [(name, "grid") for name in GRIDS]
 
 
-OPTIONS = {name: {"num_frequencies": 2, "min_period": 3.0} for name in ("goat", "goat_spectral", "goat_sink", "goat_no_slope")}
+GOATS = ("goat", "goat_spectral", "goat_sink", "goat_no_slope", "goat_learned_freqs", "goat_mixed", "goat+rope", "goat+sink_scalar")
+OPTIONS = {name: {"num_frequencies": 2, "min_period": 3.0} for name in GOATS}
 OPTIONS["goat_reference"] = {"pos_rank": 4, "abs_rank": 2}
 
 
@@ -39,8 +46,8 @@ def make_shape(name: str, kind: str, causal: bool | None = None, num_prefix: int
     return ModelShape(2, bool(causal), EMBED_DIM, 1, NUM_HEADS, kv, HEAD_DIM, grid, num_prefix)
 
 
-def make_scheme(name: str, shape: ModelShape, **options: object) -> PositionScheme:
-    return attentions.get(name)(shape, **{**OPTIONS.get(name, {}), **options})
+def make_scheme(name: str, shape: ModelShape, lanes: str = "carve", **options: object) -> PositionScheme:
+    return scheme_factory(name, lanes)(shape, **{**OPTIONS.get(name, {}), **options})
 
 
 def make_layer(
@@ -58,7 +65,7 @@ def make_layer(
     """The layer with every parameter away from its initial value, so that no part of the prior is silent."""
     torch.manual_seed(seed)
     shape = make_shape(name, kind, causal, num_prefix, grid)
-    layer = SelfAttention(shape, make_scheme(name, shape, **options), kernel=kernel, lanes=lanes).to(dtype)
+    layer = SelfAttention(shape, make_scheme(name, shape, lanes, **options), kernel=kernel, lanes=lanes).to(dtype)
     randomise(layer.scheme, seed)
     return layer
 
@@ -71,9 +78,12 @@ def randomise(scheme: PositionScheme, seed: int = 0, std: float = 0.5) -> None:
 
 
 def run(layer: SelfAttention, x: torch.Tensor, positions: Positions, mask: Mask | None = None, cache=None) -> torch.Tensor:
-    """Embed and attend, as a one-layer model does; causal if the model is."""
+    """Embed and attend, as a one-layer model does; causal if the model is. Tokens that the scheme puts in front are taken off again."""
     mask = Mask(causal=layer.shape.causal) if mask is None else mask
-    return layer(layer.scheme.embed(x, positions), positions, mask, cache)
+    x, prefix, ahead = layer.scheme.embed(x, positions), layer.scheme.prefix(), 0
+    if prefix is not None:
+        x, positions, mask, ahead = behind_prefix(prefix, x, positions, mask, cache)
+    return layer(x, positions, mask, cache)[:, ahead:]
 
 
 def tokens(num_tokens: int, batch: int = 2, seed: int = 1, dtype: torch.dtype = torch.float64) -> torch.Tensor:

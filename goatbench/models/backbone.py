@@ -11,6 +11,7 @@ from torch import nn
 
 from ..attention.layer import SelfAttention
 from ..attention.scheme import PositionScheme
+from ..attention.sum import sum_of
 
 LANES = ("carve", "append")
 
@@ -51,13 +52,18 @@ class Backbone:
                 yield name, module
 
 
-def scheme_factory(position: str | Callable[..., PositionScheme]) -> Callable[..., PositionScheme]:
-    """The factory itself, or the one that `goatbench.registry.attentions` has under that name."""
-    if isinstance(position, str):
-        from ..registry import attentions
+def scheme_factory(position: str | Callable[..., PositionScheme], lanes: str = "carve") -> Callable[..., PositionScheme]:
+    """The factory itself, or the one that `goatbench.registry.attentions` has under that name; 'a+b' is the sum of two schemes."""
+    if not isinstance(position, str):
+        return position
+    from ..registry import attentions
 
+    names = position.split("+")
+    if len(names) == 1:
         return attentions.get(position)
-    return position
+    if len(set(names)) < len(names):
+        raise ValueError(f"position {position!r} names a scheme twice")
+    return sum_of({name: attentions.get(name) for name in names}, lanes)
 
 
 def check_heads(lanes: str, embed_dim: int, num_heads: int) -> None:
