@@ -29,7 +29,8 @@ CAUSAL = {"alibi", "fox", "cable", "sink_token"}
 
 LINES = [name for name in OWN_NAMES if 1 in AXES[name]]
 GRIDS = [name for name in OWN_NAMES if 2 in AXES[name]]
-BIDIRECTIONAL_LINES = [name for name in LINES if not CAUSAL & set(name.split("+"))]
+# goat+rope: without slope and bump GOAT leaves an odd number of content dims, which cannot turn in planes.
+BIDIRECTIONAL_LINES = [name for name in LINES if not CAUSAL & set(name.split("+")) and name != "goat+rope"]
 ROWS = [(name, "line") for name in LINES] + [(name, "grid") for name in GRIDS]
 
 

@@ -82,8 +82,13 @@ def sum_of(factories: dict[str, Callable[..., PositionScheme]], lanes: str) -> C
         for name, part in parts.items():
             others = num_lanes - part.num_lanes if lanes == "carve" else 0
             left = replace(shape, head_dim=shape.head_dim - others, num_prefix=num_prefix)
-            if left != shape and left.head_dim > 0:  # a layer without any content dim says so itself
+            if left == shape or left.head_dim < 1:  # a layer without any content dim says so itself
+                continue
+            try:
                 parts[name] = make(name, left)
+            except ValueError as error:
+                width = f"; the lanes of the others leave {left.head_dim} of {shape.head_dim} dims (lanes=append leaves all)"
+                raise ValueError(f"{name} in {'+'.join(factories)}: {error}{width if others else ''}") from None
         return Sum(shape, list(parts.values()))
 
     return build
