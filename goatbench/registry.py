@@ -76,6 +76,24 @@ attentions = Registry(
         "alibi": "goatbench.attention.priors.alibi:Alibi",
         "alibi_2d": "goatbench.attention.priors.alibi:Alibi2D",
         "sink_scalar": "goatbench.attention.priors.sink:SinkScalar",
+        # an inner attention with a scheme inside: attention.position names it
+        "mta": "goatbench.attention.inner.multi_token:MultiToken",
+        "mta_conv": "goatbench.attention.inner.multi_token:MultiToken",
+        "talking_heads": "goatbench.attention.inner.multi_token:TalkingHeads",
+        "diff_v1": "goatbench.attention.inner.differential:DifferentialV1",
+        "diff_v2": "goatbench.attention.inner.differential:DifferentialV2",
+        "goat_diff": "goatbench.attention.inner.differential:DifferentialV1",
+    },
+)
+
+inner_attentions = Registry(
+    "inner attention",
+    {
+        "softmax": "goatbench.attention.inner.softmax:Softmax",
+        "multi_token": "goatbench.attention.inner.multi_token:MultiToken",
+        "talking_heads": "goatbench.attention.inner.multi_token:TalkingHeads",
+        "differential_v1": "goatbench.attention.inner.differential:DifferentialV1",
+        "differential_v2": "goatbench.attention.inner.differential:DifferentialV2",
     },
 )
 
@@ -155,6 +173,7 @@ class Registries:
     genome_sources: _Bound
     text_sources: _Bound
     toy_sources: _Bound
+    inner_attentions: _Bound
 
 
 @dataclass(frozen=True)
@@ -198,7 +217,7 @@ def _load(point: metadata.EntryPoint) -> Plugin:
     try:
         loaded = point.load()
         register = loaded if callable(loaded) else loaded.register
-        register(Registries(*(_Bound(registry, provider) for registry in (attentions, tasks, *DATA_SOURCES.values()))))
+        register(Registries(*(_Bound(registry, provider) for registry in (attentions, tasks, *DATA_SOURCES.values(), inner_attentions))))
     except UsageError:
         raise
     except Exception as error:  # a plug-in is foreign code: whatever it throws becomes one line

@@ -38,15 +38,23 @@ class SequenceTaskSpec(Strict):
 
 class AttentionSpec(Strict):
     """options go to the scheme's constructor, options_1d / options_2d on top of them by the number of axes.
-    axes: for how many axes of position the mechanism is defined (1 text and genome, 2 images)."""
+    axes: for how many axes of position the mechanism is defined (1 text and genome, 2 images).
+    position: registry name of the position scheme inside; None: the row's own name.
+    inner: registry name of the inner attention; inner_options go to its constructor."""
 
     name: str = Field(pattern=NAME_PATTERN)
     axes: list[Literal[1, 2]] = Field(default=[1, 2], min_length=1)
+    position: str | None = Field(default=None, pattern=NAME_PATTERN)
+    inner: str = Field(default="softmax", pattern=NAME_PATTERN)
+    inner_options: dict[str, Any] = {}
     lanes: Literal["carve", "append"] = "carve"
     options: dict[str, Any] = {}
     options_1d: dict[str, Any] = {}
     options_2d: dict[str, Any] = {}
     tuned: dict[str, dict[str, float]] = {}  # domain -> {scale: learning rate}, from the committed sweep
+
+
+LATER_ATTENTION_FIELDS = ("position", "inner", "inner_options")
 
 
 class VitSpec(Strict):
@@ -335,6 +343,9 @@ class RunSpec(Strict):
         for path in self.path_keys:
             full["data"].pop(path)
         full["attention"].pop("axes")
+        for key in LATER_ATTENTION_FIELDS:  # records from before there was such a field keep their hash
+            if full["attention"][key] == AttentionSpec.model_fields[key].default:
+                full["attention"].pop(key)
         rate = self.attention.tuned.get(self.domain, {}).get(self.scale)  # those of other domains and scales are no part of this run
         full["attention"]["tuned"] = {} if rate is None else {self.domain: {self.scale: rate}}
         return full

@@ -3,31 +3,45 @@ a config changes no test."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from importlib.resources import files
 
 import torch
 import yaml
+from torch import nn
 
+from goatbench.attention.inner.softmax import InnerAttention, Softmax
 from goatbench.attention.kernels.problem import Kernel
 from goatbench.attention.layer import SelfAttention
 from goatbench.attention.mask import Mask
 from goatbench.attention.positions import Positions
 from goatbench.attention.scheme import ModelShape, PositionScheme
-from goatbench.registry import OWN, attentions
+from goatbench.registry import OWN, attentions, inner_attentions
 
 EMBED_DIM, NUM_HEADS, HEAD_DIM = 16, 4, 32
 TRAIN_LENGTH, TRAIN_GRID = 256, (6, 5)
 OWN_NAMES = [name for name in attentions.names() if attentions.provider(name) == OWN]
-AXES = {name: yaml.safe_load(files("goatbench.configs").joinpath("attention", f"{name}.yaml").read_text())["axes"] for name in OWN_NAMES}
+CONFIGS = {name: yaml.safe_load(files("goatbench.configs").joinpath("attention", f"{name}.yaml").read_text()) for name in OWN_NAMES}
+AXES = {name: config["axes"] for name, config in CONFIGS.items()}
+POSITION = {name: config.get("position") or name for name, config in CONFIGS.items()}  # the scheme inside
+INNER = {  # arguments of a model, for the rows whose inner attention is not softmax
+    name: {"inner": inner_attentions.get(config["inner"]), "inner_options": config["inner_options"]}
+    for name, config in CONFIGS.items()
+    if "inner" in config
+}
 ONE_KEY_HEAD_PER_QUERY_HEAD = {"rope_mixed"}  # a set of frequencies per head
 
 LINES = [name for name in OWN_NAMES if 1 in AXES[name]]
 GRIDS = [name for name in OWN_NAMES if 2 in AXES[name]]
 BIDIRECTIONAL_LINES = [name for name in LINES if name != "alibi"]
+SOFTMAX_LINES = [name for name in LINES if name not in INNER]
+WRITTEN_OUT = {"mta", "mta_conv", "talking_heads"}  # rows that hold every logit
 ROWS = [(name, "line") for name in LINES] + [(name, "grid") for name in GRIDS]
 
 
-OPTIONS = {name: {"num_frequencies": 2, "min_period": 3.0} for name in ("goat", "goat_spectral", "goat_sink", "goat_no_slope")}
+GOATS = ("goat", "goat_spectral", "goat_sink", "goat_no_slope", "goat_diff")
+OPTIONS = {name: {"num_frequencies": 2, "min_period": 3.0} for name in GOATS}
 OPTIONS["goat_reference"] = {"pos_rank": 4, "abs_rank": 2}
 
 
@@ -40,7 +54,12 @@ def make_shape(name: str, kind: str, causal: bool | None = None, num_prefix: int
 
 
 def make_scheme(name: str, shape: ModelShape, **options: object) -> PositionScheme:
-    return attentions.get(name)(shape, **{**OPTIONS.get(name, {}), **options})
+    shape = INNER[name]["inner"].scheme_shape(shape) if name in INNER else shape
+    return attentions.get(POSITION[name])(shape, **{**OPTIONS.get(name, {}), **options})
+
+
+def make_inner(name: str) -> Callable[..., InnerAttention]:
+    return partial(INNER[name]["inner"], **INNER[name]["inner_options"]) if name in INNER else Softmax
 
 
 def make_layer(
@@ -58,9 +77,18 @@ def make_layer(
     """The layer with every parameter away from its initial value, so that no part of the prior is silent."""
     torch.manual_seed(seed)
     shape = make_shape(name, kind, causal, num_prefix, grid)
-    layer = SelfAttention(shape, make_scheme(name, shape, **options), kernel=kernel, lanes=lanes).to(dtype)
+    layer = SelfAttention(shape, make_scheme(name, shape, **options), kernel=kernel, lanes=lanes, inner=make_inner(name)).to(dtype)
     randomise(layer.scheme, seed)
+    move(layer.inner, seed)
     return layer
+
+
+def move(module: nn.Module, seed: int = 0, std: float = 0.1) -> None:
+    """Every parameter a little away from its initial value: kernels that start as the identity, norms that start at one."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(std * torch.randn(parameter.shape, generator=generator, dtype=torch.float64).to(parameter.dtype))
 
 
 def randomise(scheme: PositionScheme, seed: int = 0, std: float = 0.5) -> None:

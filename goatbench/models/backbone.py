@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+from ..attention.inner.softmax import InnerAttention
 from ..attention.layer import SelfAttention
 from ..attention.scheme import PositionScheme
 
@@ -56,8 +57,20 @@ def scheme_factory(position: str | Callable[..., PositionScheme]) -> Callable[..
     if isinstance(position, str):
         from ..registry import attentions
 
-        return attentions.get(position)
+        found = attentions.get(position)
+        if isinstance(found, type) and issubclass(found, InnerAttention):
+            raise ValueError(f"attention {position!r} is an inner attention: give the scheme inside as position, and inner={found.__name__}")
+        return found
     return position
+
+
+def inner_class(inner: str | type[InnerAttention]) -> type[InnerAttention]:
+    """The class itself, or the one that `goatbench.registry.inner_attentions` has under that name."""
+    if isinstance(inner, str):
+        from ..registry import inner_attentions
+
+        return inner_attentions.get(inner)
+    return inner
 
 
 def check_heads(lanes: str, embed_dim: int, num_heads: int) -> None:

@@ -40,8 +40,8 @@ default_cfgs = generate_default_cfgs({f"goatvit_{size}_patch16_224": _cfg() for 
 
 
 def _create(variant: str, pretrained: bool, **kwargs: Any) -> GoatViT:
-    defaults = dict(position="goat", patch_size=16, depth=12, init_values=1e-5)
-    position = kwargs.get("position", "goat")
+    position = kwargs.pop("position", "goat")
+    defaults = dict(position=position, patch_size=16, depth=12, init_values=1e-5)
     if isinstance(position, str):
         defaults.update(suite_defaults(position))
     feature_cfg = dict(out_indices=kwargs.pop("out_indices", 3), feature_cls="getter")
@@ -49,12 +49,15 @@ def _create(variant: str, pretrained: bool, **kwargs: Any) -> GoatViT:
 
 
 def suite_defaults(attention: str) -> dict[str, Any]:
-    """Options (2D) and lanes of a mechanism's config in this suite; nothing for a name without one (a plug-in's)."""
+    """Options (2D), lanes and inner attention of a mechanism's config in this suite; nothing for a name without one (a plug-in's)."""
     file = resources.files("goatbench.configs").joinpath("attention", f"{attention}.yaml")
     if not file.is_file():
         return {}
     config = yaml.safe_load(file.read_text(encoding="utf-8"))
-    return {"options": {**config["options"], **config["options_2d"]}, "lanes": config["lanes"]}
+    found = {"options": {**config["options"], **config["options_2d"]}, "lanes": config["lanes"]}
+    if "inner" in config:
+        found |= {"inner": config["inner"], "inner_options": config["inner_options"]}
+    return found | {"position": config["position"]} if "position" in config else found
 
 
 @register_model

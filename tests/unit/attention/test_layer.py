@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from attention_cases import LINES, NUM_HEADS, assert_close, make_layer, make_scheme, make_shape, run, tokens
+from attention_cases import NUM_HEADS, SOFTMAX_LINES, assert_close, make_layer, make_scheme, make_shape, run, tokens
 from torch.nn import functional as F
 
 from goatbench.attention.kernels import Auto, Recording
@@ -37,7 +37,7 @@ def by_definition(layer: SelfAttention, x: torch.Tensor, positions: Positions) -
 
 
 @pytest.mark.parametrize("lanes", ["carve", "append"])
-@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize("name", SOFTMAX_LINES)
 def test_layer_is_its_definition(name, lanes):
     """1D causal with two query heads per key head, where the mechanism allows it; output and input gradient."""
     layer, positions = make_layer(name, "line", lanes=lanes), Positions.line(37)
