@@ -131,8 +131,8 @@ class Composer:
                 except UsageError as error:
                     raise UsageError(f"{error}{broken_plugins()}") from None
                 chosen[key] = value
-        for registry in (tasks, attentions):
-            if chosen[registry.kind] not in registry:
+        for registry, needs in ((tasks, [chosen["task"]]), (attentions, self.tree.schemes_of(chosen["attention"]))):
+            if any(name not in registry for name in needs):
                 raise UsageError(
                     f"{registry.kind}={chosen[registry.kind]} has values (from {self.tree.provider(registry.kind, chosen[registry.kind])}) "
                     f"but no code: register it through the entry-point group goatbench.plugins{broken_plugins()}"

@@ -56,9 +56,7 @@ def _code(spec: RunSpec) -> tuple[CodeInfo, list[PluginInfo]]:
 def plugins_of(spec: RunSpec) -> list[PluginInfo]:
     """The names of this run that others provide."""
     found = []
-    names = [(attentions, spec.attention.name), (inner_attentions, spec.attention.inner)]
-    if spec.attention.position not in (None, spec.attention.name):
-        names.append((attentions, spec.attention.position))
+    names = [(attentions, name) for name in spec.attention.schemes] + [(inner_attentions, spec.attention.inner)]
     names += [(tasks, spec.task.name), (DATA_SOURCES[spec.domain], spec.data.name)]
     for registry, name in names:
         if name in registry and registry.provider(name) != OWN:

@@ -76,13 +76,12 @@ attentions = Registry(
         "alibi": "goatbench.attention.priors.alibi:Alibi",
         "alibi_2d": "goatbench.attention.priors.alibi:Alibi2D",
         "sink_scalar": "goatbench.attention.priors.sink:SinkScalar",
-        # an inner attention with a scheme inside: attention.position names it
-        "mta": "goatbench.attention.inner.multi_token:MultiToken",
-        "mta_conv": "goatbench.attention.inner.multi_token:MultiToken",
-        "talking_heads": "goatbench.attention.inner.multi_token:TalkingHeads",
-        "diff_v1": "goatbench.attention.inner.differential:DifferentialV1",
-        "diff_v2": "goatbench.attention.inner.differential:DifferentialV2",
-        "goat_diff": "goatbench.attention.inner.differential:DifferentialV1",
+        "softmax1": "goatbench.attention.priors.sink:SoftmaxOffByOne",
+        "sink_token": "goatbench.attention.sink_token:SinkToken",
+        "fox": "goatbench.attention.priors.forgetting:Fox",
+        "cable": "goatbench.attention.priors.forgetting:Cable",
+        "goat_learned_freqs": "goatbench.attention.priors.fourier_learned:GoatLearnedFreqs",
+        "goat_mixed": "goatbench.attention.priors.fourier_learned:GoatMixed",
     },
 )
 

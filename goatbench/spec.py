@@ -39,22 +39,28 @@ class SequenceTaskSpec(Strict):
 class AttentionSpec(Strict):
     """options go to the scheme's constructor, options_1d / options_2d on top of them by the number of axes.
     axes: for how many axes of position the mechanism is defined (1 text and genome, 2 images).
-    position: registry name of the position scheme inside; None: the row's own name.
+    position: name of the position scheme, or several joined by '+'; None: the row's own name. gate: of attention's output.
     inner: registry name of the inner attention; inner_options go to its constructor."""
 
     name: str = Field(pattern=NAME_PATTERN)
-    axes: list[Literal[1, 2]] = Field(default=[1, 2], min_length=1)
-    position: str | None = Field(default=None, pattern=NAME_PATTERN)
+    position: str | None = Field(default=None, min_length=1)
+    gate: Literal["none", "headwise", "elementwise"] = "none"
     inner: str = Field(default="softmax", pattern=NAME_PATTERN)
     inner_options: dict[str, Any] = {}
+    axes: list[Literal[1, 2]] = Field(default=[1, 2], min_length=1)
     lanes: Literal["carve", "append"] = "carve"
     options: dict[str, Any] = {}
     options_1d: dict[str, Any] = {}
     options_2d: dict[str, Any] = {}
     tuned: dict[str, dict[str, float]] = {}  # domain -> {scale: learning rate}, from the committed sweep
 
+    @property
+    def schemes(self) -> list[str]:
+        """Registry names of the position schemes that the row takes."""
+        return (self.position or self.name).split("+")
 
-LATER_ATTENTION_FIELDS = ("position", "inner", "inner_options")
+
+LATER_ATTENTION_FIELDS = ("position", "gate", "inner", "inner_options")  # no part of a run's identity at their defaults
 
 
 class VitSpec(Strict):
@@ -343,7 +349,7 @@ class RunSpec(Strict):
         for path in self.path_keys:
             full["data"].pop(path)
         full["attention"].pop("axes")
-        for key in LATER_ATTENTION_FIELDS:  # records from before there was such a field keep their hash
+        for key in LATER_ATTENTION_FIELDS:  # so that rows older than the field keep their hash
             if full["attention"][key] == AttentionSpec.model_fields[key].default:
                 full["attention"].pop(key)
         rate = self.attention.tuned.get(self.domain, {}).get(self.scale)  # those of other domains and scales are no part of this run

@@ -17,30 +17,36 @@ from goatbench.attention.layer import SelfAttention
 from goatbench.attention.mask import Mask
 from goatbench.attention.positions import Positions
 from goatbench.attention.scheme import ModelShape, PositionScheme
+from goatbench.attention.sink_token import behind_prefix
+from goatbench.models.backbone import scheme_factory
 from goatbench.registry import OWN, attentions, inner_attentions
 
 EMBED_DIM, NUM_HEADS, HEAD_DIM = 16, 4, 32
 TRAIN_LENGTH, TRAIN_GRID = 256, (6, 5)
-OWN_NAMES = [name for name in attentions.names() if attentions.provider(name) == OWN]
-CONFIGS = {name: yaml.safe_load(files("goatbench.configs").joinpath("attention", f"{name}.yaml").read_text()) for name in OWN_NAMES}
-AXES = {name: config["axes"] for name, config in CONFIGS.items()}
-POSITION = {name: config.get("position") or name for name, config in CONFIGS.items()}  # the scheme inside
-INNER = {  # arguments of a model, for the rows whose inner attention is not softmax
-    name: {"inner": inner_attentions.get(config["inner"]), "inner_options": config["inner_options"]}
-    for name, config in CONFIGS.items()
+FILES = sorted(files("goatbench.configs").joinpath("attention").glob("*.yaml"))
+CONFIGS = [yaml.safe_load(file.read_text()) for file in FILES]
+SUMS = {config["position"]: config["axes"] for config in CONFIGS if "+" in (config.get("position") or "")}
+AXES = {config["name"]: config["axes"] for config in CONFIGS} | SUMS
+INNER = {  # of the rows whose inner attention is not softmax: arguments of a model
+    config["name"]: {"inner": inner_attentions.get(config["inner"]), "inner_options": config["inner_options"]}
+    for config in CONFIGS
     if "inner" in config
 }
-ONE_KEY_HEAD_PER_QUERY_HEAD = {"rope_mixed"}  # a set of frequencies per head
+POSITION = {config["name"]: config["position"] for config in CONFIGS if config["name"] in INNER}  # the scheme inside
+WRITTEN_OUT = {"mta", "mta_conv", "talking_heads"}  # they hold every logit
+OWN_NAMES = [name for name in attentions.names() if attentions.provider(name) == OWN] + list(SUMS) + list(INNER)
+ONE_KEY_HEAD_PER_QUERY_HEAD = {"rope_mixed", "goat_mixed", "fox", "cable"}  # frequencies or gates per head
+CAUSAL = {"alibi", "fox", "cable", "sink_token", "mta", "mta_conv"}
 
 LINES = [name for name in OWN_NAMES if 1 in AXES[name]]
 GRIDS = [name for name in OWN_NAMES if 2 in AXES[name]]
-BIDIRECTIONAL_LINES = [name for name in LINES if name != "alibi"]
+BIDIRECTIONAL_LINES = [name for name in LINES if not CAUSAL & set(name.split("+"))]
 SOFTMAX_LINES = [name for name in LINES if name not in INNER]
-WRITTEN_OUT = {"mta", "mta_conv", "talking_heads"}  # rows that hold every logit
 ROWS = [(name, "line") for name in LINES] + [(name, "grid") for name in GRIDS]
 
 
-GOATS = ("goat", "goat_spectral", "goat_sink", "goat_no_slope", "goat_diff")
+GOATS = ("goat", "goat_spectral", "goat_sink", "goat_no_slope", "goat_learned_freqs", "goat_mixed", "goat+rope", "goat+sink_scalar")
+GOATS += ("goat_diff",)
 OPTIONS = {name: {"num_frequencies": 2, "min_period": 3.0} for name in GOATS}
 OPTIONS["goat_reference"] = {"pos_rank": 4, "abs_rank": 2}
 
@@ -53,9 +59,10 @@ def make_shape(name: str, kind: str, causal: bool | None = None, num_prefix: int
     return ModelShape(2, bool(causal), EMBED_DIM, 1, NUM_HEADS, kv, HEAD_DIM, grid, num_prefix)
 
 
-def make_scheme(name: str, shape: ModelShape, **options: object) -> PositionScheme:
-    shape = INNER[name]["inner"].scheme_shape(shape) if name in INNER else shape
-    return attentions.get(POSITION[name])(shape, **{**OPTIONS.get(name, {}), **options})
+def make_scheme(name: str, shape: ModelShape, lanes: str = "carve", **options: object) -> PositionScheme:
+    if name in INNER:
+        shape = INNER[name]["inner"].scheme_shape(shape)
+    return scheme_factory(POSITION.get(name, name), lanes)(shape, **{**OPTIONS.get(name, {}), **options})
 
 
 def make_inner(name: str) -> Callable[..., InnerAttention]:
@@ -77,7 +84,8 @@ def make_layer(
     """The layer with every parameter away from its initial value, so that no part of the prior is silent."""
     torch.manual_seed(seed)
     shape = make_shape(name, kind, causal, num_prefix, grid)
-    layer = SelfAttention(shape, make_scheme(name, shape, **options), kernel=kernel, lanes=lanes, inner=make_inner(name)).to(dtype)
+    scheme = make_scheme(name, shape, lanes, **options)
+    layer = SelfAttention(shape, scheme, kernel=kernel, lanes=lanes, inner=make_inner(name)).to(dtype)
     randomise(layer.scheme, seed)
     move(layer.inner, seed)
     return layer
@@ -99,9 +107,12 @@ def randomise(scheme: PositionScheme, seed: int = 0, std: float = 0.5) -> None:
 
 
 def run(layer: SelfAttention, x: torch.Tensor, positions: Positions, mask: Mask | None = None, cache=None) -> torch.Tensor:
-    """Embed and attend, as a one-layer model does; causal if the model is."""
+    """Embed and attend, as a one-layer model does; causal if the model is. Tokens that the scheme puts in front are taken off again."""
     mask = Mask(causal=layer.shape.causal) if mask is None else mask
-    return layer(layer.scheme.embed(x, positions), positions, mask, cache)
+    x, prefix, ahead = layer.scheme.embed(x, positions), layer.scheme.prefix(), 0
+    if prefix is not None:
+        x, positions, mask, ahead = behind_prefix(prefix, x, positions, mask, cache)
+    return layer(x, positions, mask, cache)[:, ahead:]
 
 
 def tokens(num_tokens: int, batch: int = 2, seed: int = 1, dtype: torch.dtype = torch.float64) -> torch.Tensor:

@@ -6,7 +6,7 @@ B batch, K tokens, C embed dim, H query heads, G key/value heads, D content dims
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from .cache import KVCache
 
 Lanes = Literal["carve", "append"]
+Gate = Literal["none", "headwise", "elementwise"]
+GATES: tuple[str, ...] = get_args(Gate)
 
 
 class SelfAttention(nn.Module):
@@ -35,6 +37,8 @@ class SelfAttention(nn.Module):
     qkv_bias:    bias of queries and values. Keys have none: <q, b_k> is constant along a row, which softmax ignores.
     inner:       builds the inner attention from (shape, layer_index, kernel); default: softmax. The scheme must have been built for
                  its `scheme_shape`.
+    gate:        multiplies the output of each head (or each of its dims) by sigmoid(x W) before the output projection
+                 (Qiu et al., arXiv 2505.06708, position G1). No bias; W drawn as any projection, so that gates start at about 1/2.
 
     v has a projection of its own: a view of a fused qkv would keep q and k alive until the backward pass.
     """
@@ -48,6 +52,7 @@ class SelfAttention(nn.Module):
         qkv_bias: bool = True,
         inner: Callable[[ModelShape, int, Kernel], InnerAttention] = Softmax,
         layer_index: int = 0,
+        gate: Gate = "none",
     ) -> None:
         super().__init__()
         if shape.num_heads % shape.num_kv_heads:
@@ -67,6 +72,10 @@ class SelfAttention(nn.Module):
         self.k_proj = nn.Linear(shape.embed_dim, layout.num_k * layout.content_dim, bias=False)
         self.v_proj = nn.Linear(shape.embed_dim, layout.num_v * layout.value_dim, bias=qkv_bias)
         self.proj = nn.Linear(layout.out_dim, shape.embed_dim)
+        if gate not in GATES:
+            raise ValueError(f"gate {gate!r} is unknown; one of {', '.join(GATES)}")
+        gates = shape.num_heads if gate == "headwise" else layout.out_dim
+        self.gate = None if gate == "none" else nn.Linear(shape.embed_dim, gates, bias=False)
 
     @property
     def kernel(self) -> Kernel:
@@ -104,7 +113,13 @@ class SelfAttention(nn.Module):
         out = self.inner(x, q, k, v, prior, mask.bind(positions, key_positions), self.scale, state)
         if past:
             out = out[:, :, past:]
-        return self.proj(out.transpose(1, 2).flatten(2))
+        merged = out.transpose(1, 2).flatten(2)
+        return self.proj(merged if self.gate is None else self._gated(merged, x))
+
+    def _gated(self, merged: Tensor, x: Tensor) -> Tensor:
+        """[B, K, H * V]; the gates of x are one a head or one a dim of a head."""
+        heads = merged.unflatten(-1, (self.shape.num_heads, -1))
+        return (heads * self.gate(x).sigmoid().unflatten(-1, (self.shape.num_heads, -1))).flatten(2)
 
     def _rotate(self, t: Tensor, positions: Positions, role: Role, num_maps: int) -> Tensor:
         """Each of the maps that a head of the scheme has is rotated as that head."""

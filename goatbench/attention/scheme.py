@@ -47,6 +47,7 @@ class PositionScheme(nn.Module):
     coordinate_modes: the evaluation-time coordinate modes that make a difference: ("raw", "scaled"), ("resampled",) for a
                  learned table that is stretched over any grid, or ("none",) for a scheme that never looks at coordinates.
     max_positions: the longest sequence that the scheme is defined for; None: any.
+    num_prefix_tokens: learned tokens that the scheme puts before every sequence (`prefix`); decoders only.
     """
 
     num_lanes: int = 0
@@ -54,6 +55,7 @@ class PositionScheme(nn.Module):
     is_isometry: bool = True
     coordinate_modes: tuple[str, ...] = ("raw", "scaled")
     max_positions: int | None = None
+    num_prefix_tokens: int = 0
 
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()
@@ -82,6 +84,10 @@ class PositionScheme(nn.Module):
         """[B, K, C] -> [B, K, C]: added to the tokens once, at the input."""
         return x
 
+    def prefix(self) -> Tensor | None:
+        """[num_prefix_tokens, C]: tokens before the first of every sequence, None if there are none."""
+        return None
+
     def rotate(self, x: Tensor, positions: Positions, role: Role) -> Tensor:
         """[B, H|G, K, D] -> same: acts on queries or keys at their positions; prefix tokens are left untouched."""
         return x
@@ -106,11 +112,8 @@ def check_options(
     factory: Callable[..., nn.Module], options: dict[str, Any], where: str = "attention.options, options_1d, options_2d"
 ) -> None:
     """ValueError for an option that the scheme (or inner attention) does not have, lacks, or that is no number where it needs one."""
-    maker = factory
-    if isinstance(factory, type):  # an ablation hands **options on: what it takes stands in the class it varies
-        maker = next(c for c in factory.__mro__ if "__init__" in vars(c) and not _takes_any(c.__init__)).__init__
-    parameters = {name: p for name, p in inspect.signature(maker).parameters.items() if name not in GIVEN}
-    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+    parameters = options_of(factory)
+    if parameters is None:
         return
     has = f"it has {', '.join(parameters)}" if parameters else "it has none"
     for name, value in options.items():
@@ -122,6 +125,15 @@ def check_options(
     lacking = [name for name, p in parameters.items() if p.default is p.empty and name not in options]
     if lacking:
         raise ValueError(f"{factory.__name__} needs the option {', '.join(lacking)} ({where})")
+
+
+def options_of(factory: Callable[..., nn.Module]) -> dict[str, inspect.Parameter] | None:
+    """Option name -> parameter of what builds a scheme (or inner attention); None if it takes anything."""
+    maker = factory
+    if isinstance(factory, type):  # an ablation hands **options on: what it takes stands in the class it varies
+        maker = next(c for c in factory.__mro__ if "__init__" in vars(c) and not _takes_any(c.__init__)).__init__
+    parameters = {name: p for name, p in inspect.signature(maker).parameters.items() if name not in GIVEN}
+    return None if any(p.kind is p.VAR_KEYWORD for p in parameters.values()) else parameters
 
 
 def check_base(base: float) -> None:

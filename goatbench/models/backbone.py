@@ -12,6 +12,7 @@ from torch import nn
 from ..attention.inner.softmax import InnerAttention
 from ..attention.layer import SelfAttention
 from ..attention.scheme import PositionScheme
+from ..attention.sum import sum_of
 
 LANES = ("carve", "append")
 
@@ -52,16 +53,18 @@ class Backbone:
                 yield name, module
 
 
-def scheme_factory(position: str | Callable[..., PositionScheme]) -> Callable[..., PositionScheme]:
-    """The factory itself, or the one that `goatbench.registry.attentions` has under that name."""
-    if isinstance(position, str):
-        from ..registry import attentions
+def scheme_factory(position: str | Callable[..., PositionScheme], lanes: str = "carve") -> Callable[..., PositionScheme]:
+    """The factory itself, or the one that `goatbench.registry.attentions` has under that name; 'a+b' is the sum of two schemes."""
+    if not isinstance(position, str):
+        return position
+    from ..registry import attentions
 
-        found = attentions.get(position)
-        if isinstance(found, type) and issubclass(found, InnerAttention):
-            raise ValueError(f"attention {position!r} is an inner attention: give the scheme inside as position, and inner={found.__name__}")
-        return found
-    return position
+    names = position.split("+")
+    if len(names) == 1:
+        return attentions.get(position)
+    if len(set(names)) < len(names):
+        raise ValueError(f"position {position!r} names a scheme twice")
+    return sum_of({name: attentions.get(name) for name in names}, lanes)
 
 
 def inner_class(inner: str | type[InnerAttention]) -> type[InnerAttention]:

@@ -9,9 +9,9 @@ from torch import Tensor
 from ..attention.kernels.problem import Kernel
 from ..attention.kernels.select import Recording, get_kernel
 from ..attention.scheme import check_options
-from ..registry import attentions, inner_attentions
+from ..registry import inner_attentions
 from ..spec import AttentionSpec, DecoderSpec, VitSpec
-from .backbone import Backbone
+from .backbone import Backbone, scheme_factory
 from .decoder import Decoder
 from .vit import GoatViT
 
@@ -32,6 +32,7 @@ def build_vit(spec: VitSpec, attention: AttentionSpec, kernel: Kernel | str = "a
         class_token=spec.class_token,
         num_reg_tokens=spec.num_reg_tokens,
         init_values=spec.init_values,
+        gate=attention.gate,
         **_inner(attention),
     )
 
@@ -49,13 +50,15 @@ def build_decoder(spec: DecoderSpec, attention: AttentionSpec, kernel: Kernel | 
         num_kv_heads=spec.num_kv_heads,
         mlp_ratio=spec.mlp_ratio,
         tie_embeddings=spec.tie_embeddings,
+        gate=attention.gate,
         **_inner(attention),
     )
 
 
 def _mechanism(attention: AttentionSpec, by_axes: dict[str, Any], kernel: Kernel | str) -> tuple[Any, dict[str, Any], str, Kernel]:
     """What every model takes first: factory of the scheme, its options (checked), lane mode, kernel."""
-    factory, options = attentions.get(attention.position or attention.name), {**attention.options, **by_axes}
+    factory = scheme_factory(attention.position or attention.name, attention.lanes)
+    options = {**attention.options, **by_axes}
     check_options(factory, options)
     return factory, options, attention.lanes, get_kernel(kernel) if isinstance(kernel, str) else kernel
 

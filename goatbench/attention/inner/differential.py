@@ -36,7 +36,7 @@ class DifferentialV1(InnerAttention):
     """DIFF Transformer: half as many heads, each with two maps of width d and values of width 2 d; then an RMS norm per head whose
     weight all heads share, times the constant 1 - lambda_init.
 
-    lambda = exp(<q_1, k_1>) - exp(<q_2, k_2>) + lambda_init(layer) of four vectors [d] ~ N(0, 0.1), shared by the heads: 6 d
+    lambda = exp(<q1, k1>) - exp(<q2, k2>) + lambda_init(layer) of four vectors [d] ~ N(0, 0.1), shared by the heads: 6 d
     parameters a layer beyond plain attention's. A kernel wants values as wide as keys, so the values are cut in two halves and maps
     times halves become the heads of one call: [B, 2 H, Q, D].
     """
@@ -46,12 +46,13 @@ class DifferentialV1(InnerAttention):
     def __init__(self, shape: ModelShape, layer_index: int, kernel: Kernel) -> None:
         super().__init__(shape, layer_index, kernel)
         self.scheme_shape(shape)
-        self.lambda_vectors = nn.Parameter(torch.empty(2, 2, shape.head_dim))  # first or second map; query or key
+        self.lambda_q1, self.lambda_k1, self.lambda_q2, self.lambda_k2 = (nn.Parameter(torch.empty(shape.head_dim)) for _ in range(4))
         self.norm = nn.RMSNorm(2 * shape.head_dim, eps=RMS_EPS)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        nn.init.normal_(self.lambda_vectors, std=LAMBDA_STD)
+        for vector in (self.lambda_q1, self.lambda_k1, self.lambda_q2, self.lambda_k2):
+            nn.init.normal_(vector, std=LAMBDA_STD)
 
     @classmethod
     def scheme_shape(cls, shape: ModelShape) -> ModelShape:
@@ -66,8 +67,9 @@ class DifferentialV1(InnerAttention):
     @property
     def weight_of_second_map(self) -> Tensor:
         """lambda, a float32 (or wider) scalar."""
-        vectors = self.lambda_vectors.to(torch.promote_types(self.lambda_vectors.dtype, torch.float32))
-        first, second = vectors.prod(dim=1).sum(-1).exp()
+        dtype = torch.promote_types(self.lambda_q1.dtype, torch.float32)
+        first = (self.lambda_q1.to(dtype) * self.lambda_k1.to(dtype)).sum().exp()
+        second = (self.lambda_q2.to(dtype) * self.lambda_k2.to(dtype)).sum().exp()
         return first - second + lambda_init(self.layer_index)
 
     def forward(
