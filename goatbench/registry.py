@@ -85,6 +85,18 @@ attentions = Registry(
     },
 )
 
+inner_attentions = Registry(
+    "inner attention",
+    {
+        "softmax": "goatbench.attention.inner.softmax:Softmax",
+        "multi_token": "goatbench.attention.inner.multi_token:MultiToken",
+        "talking_heads": "goatbench.attention.inner.multi_token:TalkingHeads",
+        "differential_v1": "goatbench.attention.inner.differential:DifferentialV1",
+        "differential_v2": "goatbench.attention.inner.differential:DifferentialV2",
+        "contextual": "goatbench.attention.inner.contextual:Contextual",
+    },
+)
+
 _VIT_TASKS = ("vit_res224", "vit_res288", "vit_res320", "vit_res384", "vit_res448", "vit_res512", "vit_resolution", "vit_tuning")
 _GENOME_TASKS = {
     "genome_nll": "genome_nll:GENOME_NLL",
@@ -161,6 +173,7 @@ class Registries:
     genome_sources: _Bound
     text_sources: _Bound
     toy_sources: _Bound
+    inner_attentions: _Bound
 
 
 @dataclass(frozen=True)
@@ -204,7 +217,7 @@ def _load(point: metadata.EntryPoint) -> Plugin:
     try:
         loaded = point.load()
         register = loaded if callable(loaded) else loaded.register
-        register(Registries(*(_Bound(registry, provider) for registry in (attentions, tasks, *DATA_SOURCES.values()))))
+        register(Registries(*(_Bound(registry, provider) for registry in (attentions, tasks, *DATA_SOURCES.values(), inner_attentions))))
     except UsageError:
         raise
     except Exception as error:  # a plug-in is foreign code: whatever it throws becomes one line

@@ -39,11 +39,14 @@ class SequenceTaskSpec(Strict):
 class AttentionSpec(Strict):
     """options go to the scheme's constructor, options_1d / options_2d on top of them by the number of axes.
     axes: for how many axes of position the mechanism is defined (1 text and genome, 2 images).
-    position: name of the position scheme, or several joined by '+'; None: the row's own name. gate: of attention's output."""
+    position: name of the position scheme, or several joined by '+'; None: the row's own name. gate: of attention's output.
+    inner: registry name of the inner attention; inner_options go to its constructor."""
 
     name: str = Field(pattern=NAME_PATTERN)
     position: str | None = Field(default=None, min_length=1)
     gate: Literal["none", "headwise", "elementwise"] = "none"
+    inner: str = Field(default="softmax", pattern=NAME_PATTERN)
+    inner_options: dict[str, Any] = {}
     axes: list[Literal[1, 2]] = Field(default=[1, 2], min_length=1)
     lanes: Literal["carve", "append"] = "carve"
     options: dict[str, Any] = {}
@@ -55,6 +58,9 @@ class AttentionSpec(Strict):
     def schemes(self) -> list[str]:
         """Registry names of the position schemes that the row takes."""
         return (self.position or self.name).split("+")
+
+
+LATER_ATTENTION_FIELDS = ("position", "gate", "inner", "inner_options")  # no part of a run's identity at their defaults
 
 
 class VitSpec(Strict):
@@ -343,8 +349,8 @@ class RunSpec(Strict):
         for path in self.path_keys:
             full["data"].pop(path)
         full["attention"].pop("axes")
-        for key, default in (("position", None), ("gate", "none")):  # so that rows older than the field keep their hash
-            if full["attention"][key] == default:
+        for key in LATER_ATTENTION_FIELDS:  # so that rows older than the field keep their hash
+            if full["attention"][key] == AttentionSpec.model_fields[key].default:
                 full["attention"].pop(key)
         rate = self.attention.tuned.get(self.domain, {}).get(self.scale)  # those of other domains and scales are no part of this run
         full["attention"]["tuned"] = {} if rate is None else {self.domain: {self.scale: rate}}

@@ -35,7 +35,8 @@ class SelfAttention(nn.Module):
     lanes:       'carve' projects q and k to D = head_dim - R content dims, so that D + R = head_dim and no projected row is
                  dead; 'append' keeps D = head_dim and widens q and k by R.
     qkv_bias:    bias of queries and values. Keys have none: <q, b_k> is constant along a row, which softmax ignores.
-    inner:       builds the inner attention from (layer_index, kernel); default: softmax.
+    inner:       builds the inner attention from (shape, layer_index, kernel); default: softmax. The scheme must have been built for
+                 its `scheme_shape`.
     gate:        multiplies the output of each head (or each of its dims) by sigmoid(x W) before the output projection
                  (Qiu et al., arXiv 2505.06708, position G1). No bias; W drawn as any projection, so that gates start at about 1/2.
 
@@ -49,7 +50,7 @@ class SelfAttention(nn.Module):
         kernel: Kernel | None = None,
         lanes: Lanes = "carve",
         qkv_bias: bool = True,
-        inner: Callable[[int, Kernel], InnerAttention] = Softmax,
+        inner: Callable[[ModelShape, int, Kernel], InnerAttention] = Softmax,
         layer_index: int = 0,
         gate: Gate = "none",
     ) -> None:
@@ -64,7 +65,7 @@ class SelfAttention(nn.Module):
             )
         self.shape, self.lanes, self.layer_index = shape, lanes, layer_index
         self.scheme = scheme
-        self.inner = inner(layer_index, kernel or Auto())
+        self.inner = inner(shape, layer_index, kernel or Auto())
         self.head_layout = layout = self.inner.head_layout(shape.num_heads, shape.num_kv_heads, shape.head_dim, content_dim)
         self.scale = layout.content_dim**-0.5
         self.q_proj = nn.Linear(shape.embed_dim, layout.num_q * layout.content_dim, bias=qkv_bias)
@@ -86,7 +87,7 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Tensor, positions: Positions, mask: Mask = Mask(), cache: KVCache | None = None) -> Tensor:
         """positions: of the K tokens of x; mask.key_valid and mask.segment cover cached keys too."""
-        layout, scheme = self.head_layout, self.scheme
+        layout, scheme, past = self.head_layout, self.scheme, 0
         q = _heads(self.q_proj(x), layout.num_q)
         k = _heads(self.k_proj(x), layout.num_k)
         v = _heads(self.v_proj(x), layout.num_v)
@@ -96,14 +97,22 @@ class SelfAttention(nn.Module):
             tokens, key_positions, positions = cache.update(self.layer_index, {"k": k, "v": v, **state}, positions)
             k, v = tokens.pop("k"), tokens.pop("v")
             state = tokens
-        q = scheme.rotate(q, positions, Role.QUERY)
-        k = scheme.rotate(k, key_positions, Role.KEY)
+            past = min(self.inner.num_past_queries, key_positions.num_tokens - positions.num_tokens)
+        if past:
+            q = torch.cat((state["q"][:, :, -past - q.shape[2] : -q.shape[2]], q), dim=2)
+            positions = key_positions.latest(q.shape[2])
+        q = self._rotate(q, positions, Role.QUERY, self.inner.query_maps)
+        k = self._rotate(k, key_positions, Role.KEY, self.inner.key_maps)
         with torch.autocast(x.device.type, enabled=False):  # priors stay in fp32
             prior = scheme.prior(positions, key_positions, state)
             temperature = scheme.temperature(positions)
         if temperature is not None:
+            if temperature.shape[1] > 1:
+                temperature = temperature.repeat_interleave(self.inner.query_maps, dim=1)
             q = (q * temperature[..., None]).to(q.dtype)
         out = self.inner(x, q, k, v, prior, mask.bind(positions, key_positions), self.scale, state)
+        if past:
+            out = out[:, :, past:]
         merged = out.transpose(1, 2).flatten(2)
         return self.proj(merged if self.gate is None else self._gated(merged, x))
 
@@ -111,6 +120,13 @@ class SelfAttention(nn.Module):
         """[B, K, H * V]; the gates of x are one a head or one a dim of a head."""
         heads = merged.unflatten(-1, (self.shape.num_heads, -1))
         return (heads * self.gate(x).sigmoid().unflatten(-1, (self.shape.num_heads, -1))).flatten(2)
+
+    def _rotate(self, t: Tensor, positions: Positions, role: Role, num_maps: int) -> Tensor:
+        """Each of the maps that a head of the scheme has is rotated as that head."""
+        if num_maps == 1:
+            return self.scheme.rotate(t, positions, role)
+        maps = [self.scheme.rotate(t[:, m::num_maps], positions, role) for m in range(num_maps)]
+        return torch.stack(maps, dim=2).flatten(1, 2)
 
 
 def _heads(t: Tensor, num_heads: int) -> Tensor:

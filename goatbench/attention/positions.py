@@ -124,6 +124,14 @@ class Positions:
         coords = self.coords.expand(batch, -1, -1).gather(1, index[..., None].expand(-1, -1, self.num_axes))
         return Positions(Scattered(num_kept), take(self.order), coords, take(self.is_prefix))
 
+    def latest(self, count: int) -> Positions:
+        """The last `count` tokens; of a line, a line."""
+        assert 0 < count <= self.num_tokens
+        layout: Layout = Scattered(count)
+        if isinstance(self.layout, Line):
+            layout = Line(self.layout.offset + self.layout.length - count, count)
+        return Positions(layout, self.order[:, -count:], self.coords[:, -count:], self.is_prefix[:, -count:])
+
     def concat(self, other: Positions) -> Positions:
         """The tokens of self, then those of other; two adjoining lines stay a line."""
         first, second = self.layout, other.layout

@@ -105,29 +105,34 @@ class PositionScheme(nn.Module):
         return {}
 
 
-def check_options(factory: Callable[..., PositionScheme], options: dict[str, Any]) -> None:
-    """ValueError for an option that the scheme does not have, lacks, or that is no number where it needs one."""
+GIVEN = ("self", "shape", "layer_index", "kernel")  # arguments of a constructor that are no options
+
+
+def check_options(
+    factory: Callable[..., nn.Module], options: dict[str, Any], where: str = "attention.options, options_1d, options_2d"
+) -> None:
+    """ValueError for an option that the scheme (or inner attention) does not have, lacks, or that is no number where it needs one."""
     parameters = options_of(factory)
     if parameters is None:
         return
     has = f"it has {', '.join(parameters)}" if parameters else "it has none"
     for name, value in options.items():
         if name not in parameters:
-            raise ValueError(f"{factory.__name__} has no option {name!r}: {has} (attention.options, options_1d, options_2d)")
+            raise ValueError(f"{factory.__name__} has no option {name!r}: {has} ({where})")
         wants = str(parameters[name].annotation)
         if isinstance(value, str) and "str" not in wants and ("int" in wants or "float" in wants):
             raise ValueError(f"{factory.__name__}: option {name} = {value!r} is not a number")
     lacking = [name for name, p in parameters.items() if p.default is p.empty and name not in options]
     if lacking:
-        raise ValueError(f"{factory.__name__} needs the option {', '.join(lacking)} (attention.options, options_1d, options_2d)")
+        raise ValueError(f"{factory.__name__} needs the option {', '.join(lacking)} ({where})")
 
 
-def options_of(factory: Callable[..., PositionScheme]) -> dict[str, inspect.Parameter] | None:
-    """Option name -> parameter of what builds a scheme; None if it takes anything."""
+def options_of(factory: Callable[..., nn.Module]) -> dict[str, inspect.Parameter] | None:
+    """Option name -> parameter of what builds a scheme (or inner attention); None if it takes anything."""
     maker = factory
     if isinstance(factory, type):  # an ablation hands **options on: what it takes stands in the class it varies
         maker = next(c for c in factory.__mro__ if "__init__" in vars(c) and not _takes_any(c.__init__)).__init__
-    parameters = {name: p for name, p in inspect.signature(maker).parameters.items() if name not in ("self", "shape")}
+    parameters = {name: p for name, p in inspect.signature(maker).parameters.items() if name not in GIVEN}
     return None if any(p.kind is p.VAR_KEYWORD for p in parameters.values()) else parameters
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from ..attention.kernels.problem import Kernel
 from ..attention.kernels.select import Recording, get_kernel
 from ..attention.scheme import check_options
+from ..registry import inner_attentions
 from ..spec import AttentionSpec, DecoderSpec, VitSpec
 from .backbone import Backbone, scheme_factory
 from .decoder import Decoder
@@ -32,6 +33,7 @@ def build_vit(spec: VitSpec, attention: AttentionSpec, kernel: Kernel | str = "a
         num_reg_tokens=spec.num_reg_tokens,
         init_values=spec.init_values,
         gate=attention.gate,
+        **_inner(attention),
     )
 
 
@@ -49,6 +51,7 @@ def build_decoder(spec: DecoderSpec, attention: AttentionSpec, kernel: Kernel | 
         mlp_ratio=spec.mlp_ratio,
         tie_embeddings=spec.tie_embeddings,
         gate=attention.gate,
+        **_inner(attention),
     )
 
 
@@ -58,6 +61,13 @@ def _mechanism(attention: AttentionSpec, by_axes: dict[str, Any], kernel: Kernel
     options = {**attention.options, **by_axes}
     check_options(factory, options)
     return factory, options, attention.lanes, get_kernel(kernel) if isinstance(kernel, str) else kernel
+
+
+def _inner(attention: AttentionSpec) -> dict[str, Any]:
+    """The inner attention of the mechanism and its options (checked), as arguments of a model."""
+    inner = inner_attentions.get(attention.inner)
+    check_options(inner, attention.inner_options, "attention.inner_options")
+    return {"inner": inner, "inner_options": attention.inner_options}
 
 
 def model_info(net: Backbone) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,13 +16,14 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from ..attention.cache import KVCache
+from ..attention.inner.softmax import InnerAttention, Softmax
 from ..attention.kernels.problem import Kernel
 from ..attention.layer import Gate, SelfAttention
 from ..attention.mask import Mask
 from ..attention.positions import Line, Positions
 from ..attention.scheme import ModelShape, PositionScheme
 from ..attention.sink_token import behind_prefix
-from .backbone import Backbone, check_heads, own_generator, scheme_factory
+from .backbone import Backbone, check_heads, inner_class, own_generator, scheme_factory
 
 WEIGHT_STD = 0.02  # GPT-2 (Radford et al. 2019), as are residual outputs divided by sqrt(2 depth)
 LOGIT_STD = 0.1  # of the logits at step 0: the loss then starts about LOGIT_STD^2 / 2 above uniform, whatever the width
@@ -33,6 +35,7 @@ class Decoder(Backbone, nn.Module):
 
     position:   class or function that builds the scheme from a `ModelShape` and `options`, or its name in the registry.
     lanes:      'carve' or 'append', see `SelfAttention`. kernel: attention kernel; None chooses by the problem.
+    inner:      class of the inner attention, or its name in the registry; inner_options go to its constructor.
     num_scored: tokens below it can be targets (genome: A C G T of A C G T N); the others start with a logit of -10.
     seq_len:    training length, the `train_extent` of the scheme. Any length runs, up to `max_positions`.
     num_kv_heads: None: num_heads.
@@ -61,6 +64,8 @@ class Decoder(Backbone, nn.Module):
         mlp_ratio: float = 4.0,
         tie_embeddings: bool = False,
         gate: Gate = "none",
+        inner: str | type[InnerAttention] = Softmax,
+        inner_options: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
         check_heads(lanes, embed_dim, num_heads)
@@ -72,8 +77,10 @@ class Decoder(Backbone, nn.Module):
         seed = int(torch.randint(2**62, ()))
         with torch.random.fork_rng(devices=[]):
             self.token_embedding = nn.Embedding(vocab_size, embed_dim)
-            scheme = scheme_factory(position, lanes)(shape, **(options or {}))
-            self.blocks = nn.ModuleList(Block(shape, scheme.for_layer(i), kernel, lanes, mlp_ratio, i, gate) for i in range(depth))
+            inner = inner_class(inner)
+            scheme = scheme_factory(position, lanes)(inner.scheme_shape(shape), **(options or {}))
+            inner = partial(inner, **(inner_options or {}))
+            self.blocks = nn.ModuleList(Block(shape, scheme.for_layer(i), kernel, lanes, mlp_ratio, i, gate, inner) for i in range(depth))
             self.norm = nn.LayerNorm(embed_dim, bias=False)
             self.head = Head(embed_dim, vocab_size, self.token_embedding.weight if tie_embeddings else None)
             self._draw_weights(seed)
@@ -158,10 +165,11 @@ class Block(nn.Module):
         mlp_ratio: float,
         layer_index: int,
         gate: Gate = "none",
+        inner: Callable[..., InnerAttention] = Softmax,
     ) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(shape.embed_dim, bias=False)
-        self.attn = SelfAttention(shape, scheme, kernel, lanes, qkv_bias=False, layer_index=layer_index, gate=gate)
+        self.attn = SelfAttention(shape, scheme, kernel, lanes, qkv_bias=False, inner=inner, layer_index=layer_index, gate=gate)
         self.norm2 = nn.LayerNorm(shape.embed_dim, bias=False)
         self.mlp = Mlp(shape.embed_dim, round(mlp_ratio * shape.embed_dim))
 

@@ -48,8 +48,8 @@ def _create(variant: str, pretrained: bool, **kwargs: Any) -> GoatViT:
 
 
 def suite_defaults(attention: str) -> dict[str, Any]:
-    """Position scheme, options (2D), lanes and gate of a mechanism's config in this suite; for a name without one (a plug-in's, or
-    a sum such as rope_axial+sink_scalar) the scheme alone."""
+    """Position scheme, options (2D), lanes, gate and inner attention of a mechanism's config in this suite; for a name without one (a
+    plug-in's, or a sum such as rope_axial+sink_scalar) the scheme alone."""
     file = resources.files("goatbench.configs").joinpath("attention", f"{attention}.yaml")
     if not file.is_file():
         return {"position": attention}
@@ -59,6 +59,8 @@ def suite_defaults(attention: str) -> dict[str, Any]:
         "options": {**config["options"], **config["options_2d"]},
         "lanes": config["lanes"],
         "gate": config.get("gate", "none"),
+        "inner": config.get("inner", "softmax"),
+        "inner_options": config.get("inner_options", {}),
     }
 
 

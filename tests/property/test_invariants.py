@@ -15,8 +15,10 @@ from attention_cases import (
     EMBED_DIM,
     GRIDS,
     HEAD_DIM,
+    INNER,
     LINES,
     OPTIONS,
+    POSITION,
     ROWS,
     TRAIN_GRID,
     assert_close,
@@ -164,7 +166,7 @@ def _transpose_parameters(name: str, layer, other) -> None:
     """Give `other` the parameters of `layer` with the axes exchanged."""
     state = {key: value.clone() for key, value in layer.state_dict().items()}
     goat = "scheme.parts.0" if name.startswith("goat+") else "scheme"
-    if name in ("goat", "goat_spectral", "goat+sink_scalar", "goat_learned_freqs"):
+    if name in ("goat", "goat_spectral", "goat+sink_scalar", "goat_learned_freqs", "goat_diff"):
         for part in (f"{goat}.even", f"{goat}.odd"):
             state[part] = state[part].unflatten(1, (2, -1)).flip(1).flatten(1)
     net = f"{goat}.sink_net.fc1.weight"
@@ -319,7 +321,7 @@ def test_no_position_parameter_is_decayed(name):
 def check_no_position_parameter_is_decayed(name: str) -> None:
     """By the optimizer groups that training uses; all other matrices are decayed."""
     sizes = dict(img_size=12, patch_size=2, in_chans=1, num_classes=3, embed_dim=64, depth=2, num_heads=2, num_reg_tokens=1)
-    net = GoatViT(name, OPTIONS.get(name), **sizes)
+    net = GoatViT(POSITION.get(name, name), OPTIONS.get(name), **sizes, **INNER.get(name, {}))
     names = {id(p): n for n, p in net.named_parameters()}
     groups = parameter_groups(net, 0.05)
     decayed = {names[id(p)] for group in groups if group["weight_decay"] > 0 for p in group["params"]}

@@ -13,6 +13,7 @@ from ..kernels.reference import Reference, dense_logits
 from ..kernels.select import require
 from ..log_prior import LogPrior
 from ..mask import BoundMask
+from ..scheme import ModelShape
 from .softmax import HeadLayout, Softmax
 
 
@@ -28,8 +29,12 @@ class Contextual(Softmax):
     logit reaches the kernel as an elementwise bias. Causal only. Source: Golovneva et al., arXiv 2405.18719, section 4.
     """
 
-    def __init__(self, layer_index: int, kernel: Kernel, num_positions: int = 64) -> None:
-        super().__init__(layer_index, kernel)
+    holds_position = True
+
+    def __init__(self, shape: ModelShape, layer_index: int, kernel: Kernel, num_positions: int = 64) -> None:
+        super().__init__(shape, layer_index, kernel)
+        if not shape.causal or shape.num_axes != 1:
+            raise ValueError("contextual positions are counted from a query back to its keys: causal sequences only")
         if num_positions < 2:
             raise ValueError(f"num_positions = {num_positions}: a table to interpolate in has 2 rows or more")
         self.num_positions = num_positions
@@ -44,8 +49,6 @@ class Contextual(Softmax):
     def forward(
         self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, prior: LogPrior, mask: BoundMask, scale: float, state: dict[str, Tensor]
     ) -> Tensor:
-        if not mask.mask.causal:
-            raise ValueError("contextual positions are counted from a query back to its keys: causal models only")
         problem = Problem(q, k, v, prior, mask, scale)
         require(Reference(), problem)
         with torch.autocast(q.device.type, enabled=False):

@@ -1,6 +1,7 @@
 """CoPE against its equations, gate by gate, and what makes it contextual."""
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -95,7 +96,7 @@ def test_decoding_in_chunks_and_a_left_padded_batch_equal_one_pass():
 
 def test_too_many_logits_and_bidirectional_attention_are_refused():
     layer = make()
-    with pytest.raises(ValueError, match="causal models only"):
-        layer(tokens(3), Positions.line(3))
+    with pytest.raises(ValueError, match="causal sequences only"):
+        Contextual(replace(SHAPE, causal=False), 0, Auto())
     with pytest.raises(ValueError, match="logits written out, the limit is"):  # before one of them is
         layer(tokens(2**13 + 1, batch=1), Positions.line(2**13 + 1), CAUSAL)
