@@ -20,7 +20,8 @@ class Fox(PositionScheme):
     """Forgetting attention: log f[h, l] = log sigmoid(w_h . x_l + b_h), x the input of the layer; no position beside it.
 
     w from N(0, 0.02), b = 0, so that f starts at 1/2. Gates and running sum stay in float32 or better. The cache keeps log f of each
-    token; the sum is formed over all of them in float64 and counted from the last, next to which small differences matter.
+    token; the sum is formed over all of them in float64 and counted from the first query (any later token would leak its rounding into
+    earlier rows), next to which small differences matter when decoding.
     Source: Lin et al., arXiv 2503.02130 (the plain model: without output gate, norms and shifts of the Pro block).
     """
 
@@ -53,9 +54,10 @@ class Fox(PositionScheme):
 
     def prior(self, query_positions: Positions, key_positions: Positions, state: dict[str, Tensor] | None = None) -> LogPrior:
         gates = state[self.stream][..., 0]  # [B, H, K]
+        first = gates.shape[-1] - query_positions.num_tokens
         total = gates.cumsum(-1, dtype=torch.float64)
-        total = (total - total[..., -1:]).to(gates.dtype)
-        return LogPrior(q_term=total[..., total.shape[-1] - query_positions.num_tokens :], k_term=-total)
+        total = (total - total[..., first : first + 1]).to(gates.dtype)
+        return LogPrior(q_term=total[..., first:], k_term=-total)
 
 
 class Cable(Fox):

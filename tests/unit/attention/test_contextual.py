@@ -44,7 +44,7 @@ def by_hand(layer: SelfAttention, x: torch.Tensor) -> torch.Tensor:
                 for j in range(i, -1, -1):
                     place = place + torch.sigmoid(logits[j])
                     p = torch.clamp(place, max=last)
-                    low = math.floor(float(p))
+                    low = math.floor(float(p.detach()))
                     w = p - low
                     e = (1 - w) * table[low] + w * table[min(low + 1, last)]
                     with_place[j] = logits[j] + q[b, h, i] @ e

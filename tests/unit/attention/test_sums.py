@@ -182,11 +182,11 @@ def test_the_sink_token_is_one_more_token_that_is_not_rotated():
 
 
 def test_the_first_token_can_attend_to_the_sink_and_there_is_one_in_the_model():
-    """Its output in a model without the sink is that of its own value alone."""
+    """In a model without it the first token sees itself alone, whatever the weights."""
     net, x = make_net(), ids(1)
     before = net(x)
     with torch.no_grad():
-        net.position.prefix().add_(1.0)
+        net.position.prefix().add_(torch.randn(1, 32, dtype=torch.float64))
     assert float((net(x) - before).detach().abs().max()) > 1e-3
     tokens_of_model = {id(p) for name, p in net.named_parameters() if name.endswith(".token")}
     assert len(tokens_of_model) == 1 and all(block.attn.scheme.prefix() is net.position.prefix() for block in net.blocks)
@@ -256,7 +256,7 @@ def test_mixed_waves_start_as_rope_mixed():
     scheme = scheme_factory("goat_mixed")(shape, num_frequencies=3, min_period=2.5)
     first, second = scheme.wave_vectors.detach().double().unflatten(1, (2, 3)).unbind(1)  # [H, 3, 2]
     assert_close(first.norm(dim=-1), scheme.frequencies.double().expand(4, 3), atol=1e-6)
-    assert_close((first * second).sum(-1), torch.zeros(4, 3, dtype=torch.float64), atol=1e-6)
+    assert_close((first * second).sum(-1), torch.zeros(4, 3, dtype=torch.float64), atol=4e-6)
     unit = F.normalize(first, dim=-1)
     assert_close(unit, unit[:, :1].expand(-1, 3, -1), atol=1e-6)
     assert float((unit[0, 0] - unit[1, 0]).abs().max()) > 1e-3

@@ -195,8 +195,9 @@ def test_variant(overrides, variant):
     assert COMPOSER.compose(overrides).variant == variant
 
 
-@pytest.mark.parametrize("task", ["vit_resolution@v1", "genome_nll@v1"])
-@pytest.mark.parametrize("attention", ["goat", "sink_scalar"])
+@pytest.mark.parametrize(
+    ("task", "attention"), [("vit_resolution@v1", "goat"), ("vit_resolution@v1", "rope_mixed"), ("genome_nll@v1", "sink_scalar")]
+)
 def test_records_from_before_a_field_existed_keep_their_hash(task, attention):
     """The name of the position scheme, the gate and the inner attention are no part of a run that leaves them alone."""
     found = sorted((RESULTS / task / "embedded" / attention).glob("*.json"))

@@ -36,7 +36,7 @@ def test_prefill_and_decoding_equal_one_forward_pass(name, chunks):
     with torch.inference_mode():
         parts = [net(part, cache=cache) for part in tokens.split(list(chunks), dim=1)]
         torch.testing.assert_close(torch.cat(parts, dim=1), net(tokens), rtol=0, atol=1e-10)
-    assert cache.num_tokens == 40
+    assert cache.num_tokens == 40 + net.position.num_prefix_tokens
 
 
 @pytest.mark.parametrize("prefill_chunk", [None, 5])
