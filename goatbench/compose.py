@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 # a record holds no paths of this machine
 PATH_KEYS = ("runs_dir", *(f"data.{key}" for spec in RUN_SPECS.values() for key in spec.path_keys))
 NEVER_VARIANT = {"task", "attention", "scale", "seed", "retrain", *PATH_KEYS}
-OPEN_KEYS = ("attention.options", "attention.options_1d", "attention.options_2d", "attention.tuned", "evaluation.pixels")
+OPEN_KEYS = (
+    "attention.options", "attention.options_1d", "attention.options_2d", "attention.inner_options", "attention.tuned", "evaluation.pixels",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -129,8 +131,8 @@ class Composer:
                 except UsageError as error:
                     raise UsageError(f"{error}{broken_plugins()}") from None
                 chosen[key] = value
-        for registry in (tasks, attentions):
-            if chosen[registry.kind] not in registry:
+        for registry, needs in ((tasks, [chosen["task"]]), (attentions, self.tree.schemes_of(chosen["attention"]))):
+            if any(name not in registry for name in needs):
                 raise UsageError(
                     f"{registry.kind}={chosen[registry.kind]} has values (from {self.tree.provider(registry.kind, chosen[registry.kind])}) "
                     f"but no code: register it through the entry-point group goatbench.plugins{broken_plugins()}"

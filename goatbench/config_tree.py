@@ -97,6 +97,10 @@ class ConfigTree:
         """The attentions that are defined for this number of axes."""
         return [name for name in self.options("attention") if num_axes in self.read("attention", name).get("axes", [1, 2])]
 
+    def schemes_of(self, attention: str) -> list[str]:
+        """Registry names of the position schemes that a row takes: its own name, unless its file says otherwise."""
+        return (self.read("attention", attention).get("position") or attention).split("+")
+
     def nearest_attention(self, name: str, num_axes: int) -> str | None:
         return nearest(name, self.attentions_for(num_axes))
 

@@ -242,7 +242,8 @@ def _plugins() -> Iterator[Finding]:
         yield Finding("ok", "plug-in", f"{point.name} = configs of {point.value} (from {provider_of(point)})")
     for registry in (tasks, attentions):
         for name in names[registry.kind]:
-            if name not in registry:
+            needs = tree.schemes_of(name) if registry is attentions else [name]
+            if any(one not in registry for one in needs):
                 yield Finding("warning", "names", f"{registry.kind}={name} has a config but no code")
         for name in registry.names():
             if name not in names[registry.kind]:

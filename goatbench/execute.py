@@ -24,7 +24,7 @@ from .records.environment import describe_environment, package_version
 from .records.record import Budget, CodeInfo, Cost, ErrorInfo, ModelInfo, PluginInfo, RowRef, RunRecord, Status, TaskRef, TrainingInfo
 from .records.source import TRAINING_PARTS, card_hash, code_info, module_hash, source_hash
 from .records.store import RunFolder, new_run_id
-from .registry import DATA_SOURCES, OWN, attentions, tasks
+from .registry import DATA_SOURCES, OWN, attentions, inner_attentions, tasks
 from .spec import RunSpec
 
 if TYPE_CHECKING:
@@ -56,8 +56,9 @@ def _code(spec: RunSpec) -> tuple[CodeInfo, list[PluginInfo]]:
 def plugins_of(spec: RunSpec) -> list[PluginInfo]:
     """The names of this run that others provide."""
     found = []
-    sources = DATA_SOURCES[spec.domain]
-    for registry, name in ((attentions, spec.attention.name), (tasks, spec.task.name), (sources, spec.data.name)):
+    names = [(attentions, name) for name in spec.attention.schemes] + [(inner_attentions, spec.attention.inner)]
+    names += [(tasks, spec.task.name), (DATA_SOURCES[spec.domain], spec.data.name)]
+    for registry, name in names:
         if name in registry and registry.provider(name) != OWN:
             module, provider = registry.target(name).partition(":")[0], registry.provider(name)
             label = f"{registry.kind.replace(' ', '_')}/{name}"

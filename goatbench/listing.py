@@ -11,7 +11,7 @@ from typing import Any
 
 from .config_tree import ConfigTree
 from .errors import UsageError
-from .registry import attentions, broken_plugins, load_plugins, nearest, tasks
+from .registry import attentions, broken_plugins, inner_attentions, load_plugins, nearest, tasks
 
 SECTIONS = {
     "tasks": "task",
@@ -100,13 +100,15 @@ def _task_lines(tree: ConfigTree, name: str) -> list[str]:
 
 
 def _attention_lines(tree: ConfigTree, name: str) -> list[str]:
-    target = attentions.target(name)
+    targets = [attentions.target(scheme) for scheme in tree.schemes_of(name)]
+    inner = tree.read("attention", name).get("inner")
+    targets += [inner_attentions.target(inner)] if inner in inner_attentions else []
     values = {key: value for key, value in tree.read("attention", name).items() if key != "name"}
     return [
-        f"attention {name} (from {tree.provider('attention', name)}, {target})",
+        f"attention {name} (from {tree.provider('attention', name)}, {' + '.join(targets)})",
         *_indent(tree.comment("attention", name)),
         *_values(values),
-        *_indent(_class_docstring(target).splitlines()),
+        *(line for target in targets for line in _indent(_class_docstring(target).splitlines())),
     ]
 
 

@@ -90,6 +90,24 @@ attentions = Registry(
         "rpb": "goatbench.attention.priors.relative_table:RelativeTable",
         "rope_axial_ape": "goatbench.attention.rotary_absolute:RopeAxialApe",
         "rope_mixed_ape": "goatbench.attention.rotary_absolute:RopeMixedApe",
+        "softmax1": "goatbench.attention.priors.sink:SoftmaxOffByOne",
+        "sink_token": "goatbench.attention.sink_token:SinkToken",
+        "fox": "goatbench.attention.priors.forgetting:Fox",
+        "cable": "goatbench.attention.priors.forgetting:Cable",
+        "goat_learned_freqs": "goatbench.attention.priors.fourier_learned:GoatLearnedFreqs",
+        "goat_mixed": "goatbench.attention.priors.fourier_learned:GoatMixed",
+    },
+)
+
+inner_attentions = Registry(
+    "inner attention",
+    {
+        "softmax": "goatbench.attention.inner.softmax:Softmax",
+        "multi_token": "goatbench.attention.inner.multi_token:MultiToken",
+        "talking_heads": "goatbench.attention.inner.multi_token:TalkingHeads",
+        "differential_v1": "goatbench.attention.inner.differential:DifferentialV1",
+        "differential_v2": "goatbench.attention.inner.differential:DifferentialV2",
+        "contextual": "goatbench.attention.inner.contextual:Contextual",
     },
 )
 
@@ -198,6 +216,7 @@ class Registries:
     text_sources: _Bound
     toy_sources: _Bound
     story_sources: _Bound
+    inner_attentions: _Bound
 
 
 @dataclass(frozen=True)
@@ -241,7 +260,7 @@ def _load(point: metadata.EntryPoint) -> Plugin:
     try:
         loaded = point.load()
         register = loaded if callable(loaded) else loaded.register
-        register(Registries(*(_Bound(registry, provider) for registry in (attentions, tasks, *DATA_SOURCES.values()))))
+        register(Registries(*(_Bound(registry, provider) for registry in (attentions, tasks, *DATA_SOURCES.values(), inner_attentions))))
     except UsageError:
         raise
     except Exception as error:  # a plug-in is foreign code: whatever it throws becomes one line

@@ -13,7 +13,14 @@ from .records.canonical import canonical_json as canonical_json
 from .records.canonical import digest as digest
 from .records.record import NAME_PATTERN
 
-LATER_FIELDS = {"model.weight_std": 0.02, "model.embedding_std": 0.02}  # part.name -> default
+LATER_FIELDS = {  # part.name -> default: no part of a run's identity at it, so that older records keep their hash
+    "model.weight_std": 0.02,
+    "model.embedding_std": 0.02,
+    "attention.position": None,
+    "attention.gate": "none",
+    "attention.inner": "softmax",
+    "attention.inner_options": {},
+}
 DOMAIN_AXES = {"vision": 2, "genome": 1, "text": 1, "toy": 1, "stories": 1}  # axes of position
 
 
@@ -39,15 +46,28 @@ class SequenceTaskSpec(Strict):
 
 class AttentionSpec(Strict):
     """options go to the scheme's constructor, options_1d / options_2d on top of them by the number of axes.
-    axes: for how many axes of position the mechanism is defined (1 text and genome, 2 images)."""
+    axes: for how many axes of position the mechanism is defined (1 text and genome, 2 images).
+    position: name of the position scheme, or several joined by '+'; None: the row's own name. gate: of attention's output.
+    inner: registry name of the inner attention; inner_options go to its constructor."""
 
     name: str = Field(pattern=NAME_PATTERN)
+    position: str | None = Field(default=None, min_length=1)
+    gate: Literal["none", "headwise", "elementwise"] = "none"
+    inner: str = Field(default="softmax", pattern=NAME_PATTERN)
+    inner_options: dict[str, Any] = {}
     axes: list[Literal[1, 2]] = Field(default=[1, 2], min_length=1)
     lanes: Literal["carve", "append"] = "carve"
     options: dict[str, Any] = {}
     options_1d: dict[str, Any] = {}
     options_2d: dict[str, Any] = {}
     tuned: dict[str, dict[str, float]] = {}  # domain -> {scale: learning rate}, from the committed sweep
+
+    @property
+    def schemes(self) -> list[str]:
+        """Registry names of the position schemes that the row takes."""
+        return (self.position or self.name).split("+")
+
+
 
 
 class VitSpec(Strict):
@@ -369,9 +389,9 @@ class RunSpec(Strict):
         for path in self.path_keys:
             full["data"].pop(path)
         full["attention"].pop("axes")
-        for key, default in LATER_FIELDS.items():  # a field that came later is no part of a run that leaves it at its default
+        for key, default in LATER_FIELDS.items():
             part, _, name = key.partition(".")
-            if full[part].get(name) == default:
+            if name in full[part] and full[part][name] == default:
                 del full[part][name]
         rate = self.attention.tuned.get(self.domain, {}).get(self.scale)  # those of other domains and scales are no part of this run
         full["attention"]["tuned"] = {} if rate is None else {self.domain: {self.scale: rate}}

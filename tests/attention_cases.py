@@ -3,33 +3,53 @@ a config changes no test."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from importlib.resources import files
 
 import torch
 import yaml
+from torch import nn
 
 from goatbench.attention.fope import Fope
+from goatbench.attention.inner.softmax import InnerAttention, Softmax
 from goatbench.attention.kernels.problem import Kernel
 from goatbench.attention.layer import SelfAttention
 from goatbench.attention.mask import Mask
 from goatbench.attention.positions import Positions
 from goatbench.attention.scheme import ModelShape, PositionScheme
-from goatbench.registry import OWN, attentions
+from goatbench.attention.sink_token import behind_prefix
+from goatbench.models.backbone import scheme_factory
+from goatbench.registry import OWN, attentions, inner_attentions
 
 EMBED_DIM, NUM_HEADS, HEAD_DIM = 16, 4, 32
 TRAIN_LENGTH, TRAIN_GRID = 256, (6, 5)
-OWN_NAMES = [name for name in attentions.names() if attentions.provider(name) == OWN]
-AXES = {name: yaml.safe_load(files("goatbench.configs").joinpath("attention", f"{name}.yaml").read_text())["axes"] for name in OWN_NAMES}
-ONE_KEY_HEAD_PER_QUERY_HEAD = {"rope_mixed", "rope_mixed_ape", "fope"}  # a set of frequencies per head
+FILES = sorted(files("goatbench.configs").joinpath("attention").glob("*.yaml"))
+CONFIGS = [yaml.safe_load(file.read_text()) for file in FILES]
+SUMS = {config["position"]: config["axes"] for config in CONFIGS if "+" in (config.get("position") or "")}
+AXES = {config["name"]: config["axes"] for config in CONFIGS} | SUMS
+INNER = {  # of the rows whose inner attention is not softmax: arguments of a model
+    config["name"]: {"inner": inner_attentions.get(config["inner"]), "inner_options": config["inner_options"]}
+    for config in CONFIGS
+    if "inner" in config
+}
+POSITION = {config["name"]: config["position"] for config in CONFIGS if config["name"] in INNER}  # the scheme inside
+WRITTEN_OUT = {"mta", "mta_conv", "talking_heads", "cope"}  # they hold every logit
+OWN_NAMES = [name for name in attentions.names() if attentions.provider(name) == OWN] + list(SUMS) + list(INNER)
+ONE_KEY_HEAD_PER_QUERY_HEAD = {"rope_mixed", "rope_mixed_ape", "goat_mixed", "fope", "fox", "cable"}  # frequencies or gates per head
+CAUSAL = {"alibi", "alibi_learned", "fire", "bam", "fox", "cable", "sink_token", "mta", "mta_conv", "cope"}
 
 LINES = [name for name in OWN_NAMES if 1 in AXES[name]]
 GRIDS = [name for name in OWN_NAMES if 2 in AXES[name]]
-CAUSAL_ONLY = {"alibi", "alibi_learned", "fire", "bam"}
-BIDIRECTIONAL_LINES = [name for name in LINES if name not in CAUSAL_ONLY]
+# goat+rope: without slope and bump GOAT leaves an odd number of content dims, which cannot turn in planes.
+BIDIRECTIONAL_LINES = [name for name in LINES if not CAUSAL & set(name.split("+")) and name != "goat+rope"]
+SOFTMAX_LINES = [name for name in LINES if name not in INNER]
 ROWS = [(name, "line") for name in LINES] + [(name, "grid") for name in GRIDS]
 
 
-OPTIONS = {name: {"num_frequencies": 2, "min_period": 3.0} for name in ("goat", "goat_spectral", "goat_sink", "goat_no_slope")}
+GOATS = ("goat", "goat_spectral", "goat_sink", "goat_no_slope", "goat_learned_freqs", "goat_mixed", "goat+rope", "goat+sink_scalar")
+GOATS += ("goat_diff",)
+OPTIONS = {name: {"num_frequencies": 2, "min_period": 3.0} for name in GOATS}
 OPTIONS["fope"] = {"learned": True}
 OPTIONS["goat_reference"] = {"pos_rank": 4, "abs_rank": 2}
 OPTIONS["fire"] = {"threshold": 8.0}  # within the lengths of the tests, so that the normaliser is not a constant
@@ -45,8 +65,14 @@ def make_shape(name: str, kind: str, causal: bool | None = None, num_prefix: int
     return ModelShape(2, bool(causal), EMBED_DIM, 1, NUM_HEADS, kv, HEAD_DIM, grid, num_prefix)
 
 
-def make_scheme(name: str, shape: ModelShape, **options: object) -> PositionScheme:
-    return attentions.get(name)(shape, **{**OPTIONS.get(name, {}), **options})
+def make_scheme(name: str, shape: ModelShape, lanes: str = "carve", **options: object) -> PositionScheme:
+    if name in INNER:
+        shape = INNER[name]["inner"].scheme_shape(shape)
+    return scheme_factory(POSITION.get(name, name), lanes)(shape, **{**OPTIONS.get(name, {}), **options})
+
+
+def make_inner(name: str) -> Callable[..., InnerAttention]:
+    return partial(INNER[name]["inner"], **INNER[name]["inner_options"]) if name in INNER else Softmax
 
 
 def make_layer(
@@ -64,13 +90,23 @@ def make_layer(
     """The layer with every parameter away from its initial value, so that no part of the prior is silent."""
     torch.manual_seed(seed)
     shape = make_shape(name, kind, causal, num_prefix, grid)
-    layer = SelfAttention(shape, make_scheme(name, shape, **options), kernel=kernel, lanes=lanes).to(dtype)
+    scheme = make_scheme(name, shape, lanes, **options)
+    layer = SelfAttention(shape, scheme, kernel=kernel, lanes=lanes, inner=make_inner(name)).to(dtype)
     randomise(layer.scheme, seed)
     if name in POSITIVE:
         with torch.no_grad():
             for parameter in layer.scheme.parameters():
                 parameter.abs_().add_(0.1)
+    move(layer.inner, seed)
     return layer
+
+
+def move(module: nn.Module, seed: int = 0, std: float = 0.1) -> None:
+    """Every parameter a little away from its initial value: kernels that start as the identity, norms that start at one."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(std * torch.randn(parameter.shape, generator=generator, dtype=torch.float64).to(parameter.dtype))
 
 
 def randomise(scheme: PositionScheme, seed: int = 0, std: float = 0.5) -> None:
@@ -83,9 +119,12 @@ def randomise(scheme: PositionScheme, seed: int = 0, std: float = 0.5) -> None:
 
 
 def run(layer: SelfAttention, x: torch.Tensor, positions: Positions, mask: Mask | None = None, cache=None) -> torch.Tensor:
-    """Embed and attend, as a one-layer model does; causal if the model is."""
+    """Embed and attend, as a one-layer model does; causal if the model is. Tokens that the scheme puts in front are taken off again."""
     mask = Mask(causal=layer.shape.causal) if mask is None else mask
-    return layer(layer.scheme.embed(x, positions), positions, mask, cache)
+    x, prefix, ahead = layer.scheme.embed(x, positions), layer.scheme.prefix(), 0
+    if prefix is not None:
+        x, positions, mask, ahead = behind_prefix(prefix, x, positions, mask, cache)
+    return layer(x, positions, mask, cache)[:, ahead:]
 
 
 def tokens(num_tokens: int, batch: int = 2, seed: int = 1, dtype: torch.dtype = torch.float64) -> torch.Tensor:

@@ -6,9 +6,10 @@ aligned), with padding and with evicted keys alike.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from .positions import Line, Positions
@@ -23,6 +24,7 @@ class Mask:
     num_sinks: the first `num_sinks` keys of the stream stay visible outside the window.
     key_valid: [B, K] bool, False on padding.
     segment:   [B|1, K] int, documents: a query sees its own segment only. Queries are the last Q of the K tokens.
+    num_prefix: of the K tokens, the first num_prefix are learned tokens before the sequence, which belong to every document.
     """
 
     causal: bool = False
@@ -30,12 +32,19 @@ class Mask:
     num_sinks: int = 0
     key_valid: Tensor | None = None
     segment: Tensor | None = None
+    num_prefix: int = 0
 
     def __post_init__(self) -> None:
         if self.window is not None and self.window < 1:
             raise ValueError(f"window = {self.window}: the window counts the query itself, so it is at least 1")
         if self.num_sinks < 0 or (self.num_sinks and self.window is None):
             raise ValueError(f"num_sinks = {self.num_sinks} means keys kept beside a window; set window, or num_sinks = 0")
+
+    def behind_prefix(self, count: int) -> Mask:
+        """The same rules for K tokens that stand behind `count` prefix tokens."""
+        valid = self.key_valid if self.key_valid is None else F.pad(self.key_valid, (count, 0), value=True)
+        segment = self.segment if self.segment is None else F.pad(self.segment, (count, 0), value=-1)
+        return replace(self, key_valid=valid, segment=segment, num_prefix=count)
 
     def bind(self, query_positions: Positions, key_positions: Positions) -> BoundMask:
         return BoundMask(self, query_positions, key_positions)
@@ -86,7 +95,8 @@ class BoundMask:
             allowed = allowed & (near | (key < m.num_sinks) if m.num_sinks else near)
         if m.segment is not None:
             segment = m.segment
-            allowed = allowed & (segment[:, None, -query.shape[2] :, None] == segment[:, None, None, :])
+            same = segment[:, None, -query.shape[2] :, None] == segment[:, None, None, :]
+            allowed = allowed & (same | self.key_positions.is_prefix[:, None, None] if m.num_prefix else same)
         if m.key_valid is not None:
             allowed = allowed & m.key_valid[:, None, None, :]
         return allowed

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -106,12 +107,30 @@ class Positions:
             raise ValueError(f"rescaled needs one factor per axis: {self.num_axes} axes, got {factors}")
         return replace(self, coords=self.coords * torch.tensor(factors, dtype=torch.float64, device=self.coords.device))
 
+    def behind_prefix(self, count: int) -> Positions:
+        """`count` prefix tokens, then these tokens: in order before them (and before token 0), without a coordinate."""
+        first, layout = 0, Scattered(count + self.num_tokens)
+        if isinstance(self.layout, Line):
+            first = self.layout.offset
+            layout = Line(first - count, count + self.layout.length)
+        order = F.pad(self.order, (count, 0))
+        order[:, :count] = torch.arange(first - count, first, device=order.device)
+        return Positions(layout, order, F.pad(self.coords, (0, 0, count, 0)), F.pad(self.is_prefix, (count, 0), value=True))
+
     def gather(self, index: Tensor) -> Positions:
         """Positions of the tokens `index` [B, K'] (patch dropout); the layout is Scattered."""
         batch, num_kept = index.shape
         take = lambda t: t.expand(batch, -1).gather(1, index)
         coords = self.coords.expand(batch, -1, -1).gather(1, index[..., None].expand(-1, -1, self.num_axes))
         return Positions(Scattered(num_kept), take(self.order), coords, take(self.is_prefix))
+
+    def latest(self, count: int) -> Positions:
+        """The last `count` tokens; of a line, a line."""
+        assert 0 < count <= self.num_tokens
+        layout: Layout = Scattered(count)
+        if isinstance(self.layout, Line):
+            layout = Line(self.layout.offset + self.layout.length - count, count)
+        return Positions(layout, self.order[:, -count:], self.coords[:, -count:], self.is_prefix[:, -count:])
 
     def concat(self, other: Positions) -> Positions:
         """The tokens of self, then those of other; two adjoining lines stay a line."""

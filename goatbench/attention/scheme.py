@@ -50,6 +50,7 @@ class PositionScheme(nn.Module):
                  learned table that is stretched over any grid, or ("none",) for a scheme that never looks at coordinates.
     max_positions: the longest sequence that the scheme is defined for; None: any. why_limited: what positions beyond it do.
     length_variants: evaluation-time ways to serve sequences beyond the training length with the same weights, see `length_variant`.
+    num_prefix_tokens: learned tokens that the scheme puts before every sequence (`prefix`); decoders only.
     """
 
     num_lanes: int = 0
@@ -59,6 +60,7 @@ class PositionScheme(nn.Module):
     max_positions: int | None = None
     why_limited: str = "have no learned entry"
     length_variants: tuple[str, ...] = ()
+    num_prefix_tokens: int = 0
 
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()
@@ -95,6 +97,10 @@ class PositionScheme(nn.Module):
         """[B, K, C] -> [B, K, C]: added to the tokens once, at the input."""
         return x
 
+    def prefix(self) -> Tensor | None:
+        """[num_prefix_tokens, C]: tokens before the first of every sequence, None if there are none."""
+        return None
+
     def rotate(self, x: Tensor, positions: Positions, role: Role) -> Tensor:
         """[B, H|G, K, D] -> same: acts on queries or keys at their positions; prefix tokens are left untouched."""
         return x
@@ -112,24 +118,35 @@ class PositionScheme(nn.Module):
         return {}
 
 
-def check_options(factory: Callable[..., PositionScheme], options: dict[str, Any]) -> None:
-    """ValueError for an option that the scheme does not have, lacks, or that is no number where it needs one."""
-    maker = factory
-    if isinstance(factory, type):  # an ablation hands **options on: what it takes stands in the class it varies
-        maker = next(c for c in factory.__mro__ if "__init__" in vars(c) and not _takes_any(c.__init__)).__init__
-    parameters = {name: p for name, p in inspect.signature(maker).parameters.items() if name not in ("self", "shape")}
-    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+GIVEN = ("self", "shape", "layer_index", "kernel")  # arguments of a constructor that are no options
+
+
+def check_options(
+    factory: Callable[..., nn.Module], options: dict[str, Any], where: str = "attention.options, options_1d, options_2d"
+) -> None:
+    """ValueError for an option that the scheme (or inner attention) does not have, lacks, or that is no number where it needs one."""
+    parameters = options_of(factory)
+    if parameters is None:
         return
     has = f"it has {', '.join(parameters)}" if parameters else "it has none"
     for name, value in options.items():
         if name not in parameters:
-            raise ValueError(f"{factory.__name__} has no option {name!r}: {has} (attention.options, options_1d, options_2d)")
+            raise ValueError(f"{factory.__name__} has no option {name!r}: {has} ({where})")
         wants = str(parameters[name].annotation)
         if isinstance(value, str) and "str" not in wants and ("int" in wants or "float" in wants):
             raise ValueError(f"{factory.__name__}: option {name} = {value!r} is not a number")
     lacking = [name for name, p in parameters.items() if p.default is p.empty and name not in options]
     if lacking:
-        raise ValueError(f"{factory.__name__} needs the option {', '.join(lacking)} (attention.options, options_1d, options_2d)")
+        raise ValueError(f"{factory.__name__} needs the option {', '.join(lacking)} ({where})")
+
+
+def options_of(factory: Callable[..., nn.Module]) -> dict[str, inspect.Parameter] | None:
+    """Option name -> parameter of what builds a scheme (or inner attention); None if it takes anything."""
+    maker = factory
+    if isinstance(factory, type):  # an ablation hands **options on: what it takes stands in the class it varies
+        maker = next(c for c in factory.__mro__ if "__init__" in vars(c) and not _takes_any(c.__init__)).__init__
+    parameters = {name: p for name, p in inspect.signature(maker).parameters.items() if name not in GIVEN}
+    return None if any(p.kind is p.VAR_KEYWORD for p in parameters.values()) else parameters
 
 
 def check_base(base: float) -> None:

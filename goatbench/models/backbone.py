@@ -9,8 +9,10 @@ from contextlib import ExitStack, contextmanager
 import torch
 from torch import nn
 
+from ..attention.inner.softmax import InnerAttention
 from ..attention.layer import SelfAttention
 from ..attention.scheme import PositionScheme
+from ..attention.sum import sum_of
 
 LANES = ("carve", "append")
 
@@ -53,8 +55,9 @@ class Backbone:
             yield
 
     def position_parameter_names(self) -> set[str]:
-        """Names of all parameters inside position schemes; a shared one under each of its names."""
-        owned = {id(p) for scheme in self.position_schemes() for p in scheme.parameters()}
+        """Names of all parameters inside position schemes (and inner attentions that hold positions); a shared one under each name."""
+        inner = [layer.inner for layer in self.attention_layers if layer.inner.holds_position]
+        owned = {id(p) for module in (*self.position_schemes(), *inner) for p in module.parameters()}
         return {name for name, p in self.named_parameters(remove_duplicate=False) if id(p) in owned}
 
     def modules_to_draw(self) -> Iterator[tuple[str, nn.Module]]:
@@ -65,13 +68,27 @@ class Backbone:
                 yield name, module
 
 
-def scheme_factory(position: str | Callable[..., PositionScheme]) -> Callable[..., PositionScheme]:
-    """The factory itself, or the one that `goatbench.registry.attentions` has under that name."""
-    if isinstance(position, str):
-        from ..registry import attentions
+def scheme_factory(position: str | Callable[..., PositionScheme], lanes: str = "carve") -> Callable[..., PositionScheme]:
+    """The factory itself, or the one that `goatbench.registry.attentions` has under that name; 'a+b' is the sum of two schemes."""
+    if not isinstance(position, str):
+        return position
+    from ..registry import attentions
 
+    names = position.split("+")
+    if len(names) == 1:
         return attentions.get(position)
-    return position
+    if len(set(names)) < len(names):
+        raise ValueError(f"position {position!r} names a scheme twice")
+    return sum_of({name: attentions.get(name) for name in names}, lanes)
+
+
+def inner_class(inner: str | type[InnerAttention]) -> type[InnerAttention]:
+    """The class itself, or the one that `goatbench.registry.inner_attentions` has under that name."""
+    if isinstance(inner, str):
+        from ..registry import inner_attentions
+
+        return inner_attentions.get(inner)
+    return inner
 
 
 def check_heads(lanes: str, embed_dim: int, num_heads: int) -> None:

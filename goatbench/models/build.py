@@ -7,9 +7,9 @@ from typing import Any
 from ..attention.kernels.problem import Kernel
 from ..attention.kernels.select import Recording, get_kernel
 from ..attention.scheme import check_options
-from ..registry import attentions
+from ..registry import inner_attentions
 from ..spec import AttentionSpec, DecoderSpec, VitSpec
-from .backbone import Backbone
+from .backbone import Backbone, scheme_factory
 from .decoder import Decoder
 from .vit import GoatViT
 
@@ -30,6 +30,8 @@ def build_vit(spec: VitSpec, attention: AttentionSpec, kernel: Kernel | str = "a
         class_token=spec.class_token,
         num_reg_tokens=spec.num_reg_tokens,
         init_values=spec.init_values,
+        gate=attention.gate,
+        **_inner(attention),
     )
 
 
@@ -48,14 +50,24 @@ def build_decoder(spec: DecoderSpec, attention: AttentionSpec, kernel: Kernel | 
         tie_embeddings=spec.tie_embeddings,
         weight_std=spec.weight_std,
         embedding_std=spec.embedding_std,
+        gate=attention.gate,
+        **_inner(attention),
     )
 
 
 def _mechanism(attention: AttentionSpec, by_axes: dict[str, Any], kernel: Kernel | str) -> tuple[Any, dict[str, Any], str, Kernel]:
     """What every model takes first: factory of the scheme, its options (checked), lane mode, kernel."""
-    factory, options = attentions.get(attention.name), {**attention.options, **by_axes}
+    factory = scheme_factory(attention.position or attention.name, attention.lanes)
+    options = {**attention.options, **by_axes}
     check_options(factory, options)
     return factory, options, attention.lanes, get_kernel(kernel) if isinstance(kernel, str) else kernel
+
+
+def _inner(attention: AttentionSpec) -> dict[str, Any]:
+    """The inner attention of the mechanism and its options (checked), as arguments of a model."""
+    inner = inner_attentions.get(attention.inner)
+    check_options(inner, attention.inner_options, "attention.inner_options")
+    return {"inner": inner, "inner_options": attention.inner_options}
 
 
 def model_info(net: Backbone) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,12 +16,14 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from ..attention.cache import KVCache
+from ..attention.inner.softmax import InnerAttention, Softmax
 from ..attention.kernels.problem import Kernel
-from ..attention.layer import SelfAttention
+from ..attention.layer import Gate, SelfAttention
 from ..attention.mask import Mask
 from ..attention.positions import Line, Positions
 from ..attention.scheme import ModelShape, PositionScheme
-from .backbone import Backbone, check_heads, own_generator, scheme_factory
+from ..attention.sink_token import behind_prefix
+from .backbone import Backbone, check_heads, inner_class, own_generator, scheme_factory
 
 WEIGHT_STD = 0.02  # GPT-2 (Radford et al. 2019), which divides those of residual outputs by sqrt(2 depth)
 LOGIT_STD = 0.1  # of the logits at step 0: the loss then starts about LOGIT_STD^2 / 2 above uniform, whatever the width
@@ -32,11 +35,13 @@ class Decoder(Backbone, nn.Module):
 
     position:   class or function that builds the scheme from a `ModelShape` and `options`, or its name in the registry.
     lanes:      'carve' or 'append', see `SelfAttention`. kernel: attention kernel; None chooses by the problem.
+    inner:      class of the inner attention, or its name in the registry; inner_options go to its constructor.
     num_scored: tokens below it can be targets (genome: A C G T of A C G T N); the others start with a logit of -10.
     seq_len:    training length, the `train_extent` of the scheme. Any length runs, up to `max_positions`.
     num_kv_heads: None: num_heads.
     weight_std, embedding_std: of linear layers and of the token embeddings at the start. A model of few tokens and few steps learns
     sooner with larger ones: at 0.02 no mechanism finds a needle within 200 steps.
+    gate:       of attention's output, see `SelfAttention`.
     tie_embeddings: the head reads the embedding table, its logits divided by sqrt(C): else a token would predict itself at step 0.
 
     Linear layers have no bias, but for attention's output and the head. Weights are drawn as in `GoatViT`: each module from a
@@ -62,6 +67,9 @@ class Decoder(Backbone, nn.Module):
         tie_embeddings: bool = False,
         weight_std: float = WEIGHT_STD,
         embedding_std: float = WEIGHT_STD,
+        gate: Gate = "none",
+        inner: str | type[InnerAttention] = Softmax,
+        inner_options: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
         check_heads(lanes, embed_dim, num_heads)
@@ -74,8 +82,10 @@ class Decoder(Backbone, nn.Module):
         seed = int(torch.randint(2**62, ()))
         with torch.random.fork_rng(devices=[]):
             self.token_embedding = nn.Embedding(vocab_size, embed_dim)
-            scheme = scheme_factory(position)(shape, **(options or {}))
-            self.blocks = nn.ModuleList(Block(shape, scheme.for_layer(i), kernel, lanes, mlp_ratio, i) for i in range(depth))
+            inner = inner_class(inner)
+            scheme = scheme_factory(position, lanes)(inner.scheme_shape(shape), **(options or {}))
+            inner = partial(inner, **(inner_options or {}))
+            self.blocks = nn.ModuleList(Block(shape, scheme.for_layer(i), kernel, lanes, mlp_ratio, i, gate, inner) for i in range(depth))
             self.norm = nn.LayerNorm(embed_dim, bias=False)
             self.head = Head(embed_dim, vocab_size, self.token_embedding.weight if tie_embeddings else None)
             self._draw_weights(seed, weight_std, embedding_std)
@@ -92,16 +102,20 @@ class Decoder(Backbone, nn.Module):
         self, tokens: Tensor, positions: Positions | None = None, mask: Mask = Mask(causal=True), cache: KVCache | None = None
     ) -> Tensor:
         """[B, K] -> [B, K, C], normalised: `head` turns any part of it into logits."""
+        prefix, ahead = self.position.prefix(), 0
         if positions is None:
-            positions = self._positions(tokens.shape[1], 0 if cache is None else cache.num_tokens, tokens.device)
+            seen = 0 if cache is None else cache.num_tokens
+            positions = self._positions(tokens.shape[1], seen - self.position.num_prefix_tokens if seen else 0, tokens.device)
         positions = self.position.place(tokens, positions, cache is not None)
         x = self.position.embed(self.token_embedding(tokens), positions)
+        if prefix is not None:
+            x, positions, mask, ahead = behind_prefix(prefix, x, positions, mask, cache)
         for block in self.blocks:
             if self._checkpointing and torch.is_grad_enabled():
                 x = checkpoint(block, x, positions, mask, cache, use_reentrant=False)
             else:
                 x = block(x, positions, mask, cache)
-        return self.norm(x)
+        return self.norm(x[:, ahead:] if ahead else x)
 
     def _positions(self, length: int, offset: int, device: torch.device) -> Positions:
         """The line of these tokens. The latest is kept, so that a step does not work out the phases of the step before again."""
@@ -149,11 +163,19 @@ class Block(nn.Module):
     """x + attention(norm(x)), then x + mlp(norm(x))."""
 
     def __init__(
-        self, shape: ModelShape, scheme: PositionScheme, kernel: Kernel | None, lanes: str, mlp_ratio: float, layer_index: int
+        self,
+        shape: ModelShape,
+        scheme: PositionScheme,
+        kernel: Kernel | None,
+        lanes: str,
+        mlp_ratio: float,
+        layer_index: int,
+        gate: Gate = "none",
+        inner: Callable[..., InnerAttention] = Softmax,
     ) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(shape.embed_dim, bias=False)
-        self.attn = SelfAttention(shape, scheme, kernel, lanes, qkv_bias=False, layer_index=layer_index)
+        self.attn = SelfAttention(shape, scheme, kernel, lanes, qkv_bias=False, inner=inner, layer_index=layer_index, gate=gate)
         self.norm2 = nn.LayerNorm(shape.embed_dim, bias=False)
         self.mlp = Mlp(shape.embed_dim, round(mlp_ratio * shape.embed_dim))
 

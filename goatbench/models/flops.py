@@ -17,7 +17,8 @@ def training_flops_per_token(net: Decoder, length: int) -> int:
     pairs = 0
     for block in net.blocks:
         attention, layout = block.attn, block.attn.head_layout
-        linear = (attention.q_proj, attention.k_proj, attention.v_proj, attention.proj, block.mlp.fc1, block.mlp.fc2)
+        linear = [attention.q_proj, attention.k_proj, attention.v_proj, attention.proj, block.mlp.fc1, block.mlp.fc2]
+        linear += [] if attention.gate is None else [attention.gate]
         weights += sum(layer.weight.numel() for layer in linear)
         width = layout.content_dim + attention.scheme.num_lanes
         pairs += layout.num_q * length * (width + layout.value_dim)

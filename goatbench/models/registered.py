@@ -40,21 +40,28 @@ default_cfgs = generate_default_cfgs({f"goatvit_{size}_patch16_224": _cfg() for 
 
 
 def _create(variant: str, pretrained: bool, **kwargs: Any) -> GoatViT:
-    defaults = dict(position="goat", patch_size=16, depth=12, init_values=1e-5)
-    position = kwargs.get("position", "goat")
-    if isinstance(position, str):
-        defaults.update(suite_defaults(position))
+    defaults = dict(patch_size=16, depth=12, init_values=1e-5)
+    position = kwargs.pop("position", "goat")
+    defaults.update(suite_defaults(position) if isinstance(position, str) else {"position": position})
     feature_cfg = dict(out_indices=kwargs.pop("out_indices", 3), feature_cls="getter")
     return build_model_with_cfg(GoatViT, variant, pretrained, feature_cfg=feature_cfg, **{**defaults, **kwargs})
 
 
 def suite_defaults(attention: str) -> dict[str, Any]:
-    """Options (2D) and lanes of a mechanism's config in this suite; nothing for a name without one (a plug-in's)."""
+    """Position scheme, options (2D), lanes, gate and inner attention of a mechanism's config in this suite; for a name without one (a
+    plug-in's, or a sum such as rope_axial+sink_scalar) the scheme alone."""
     file = resources.files("goatbench.configs").joinpath("attention", f"{attention}.yaml")
     if not file.is_file():
-        return {}
+        return {"position": attention}
     config = yaml.safe_load(file.read_text(encoding="utf-8"))
-    return {"options": {**config["options"], **config["options_2d"]}, "lanes": config["lanes"]}
+    return {
+        "position": config.get("position", attention),
+        "options": {**config["options"], **config["options_2d"]},
+        "lanes": config["lanes"],
+        "gate": config.get("gate", "none"),
+        "inner": config.get("inner", "softmax"),
+        "inner_options": config.get("inner_options", {}),
+    }
 
 
 @register_model

@@ -12,18 +12,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from timm.models.eva import Eva
 from torch import Tensor, nn
 
+from ..attention.inner.softmax import InnerAttention, Softmax
 from ..attention.kernels.problem import Kernel
-from ..attention.layer import SelfAttention
+from ..attention.layer import Gate, SelfAttention
 from ..attention.mask import Mask
 from ..attention.positions import Positions
 from ..attention.scheme import ModelShape, PositionScheme
-from .backbone import Backbone, check_heads, own_generator, scheme_factory
+from .backbone import Backbone, check_heads, inner_class, own_generator, scheme_factory
 from .grid import GridPositions, as_pair, check_image, check_size
 
 COORDINATE_MODES = ("raw", "scaled")
@@ -36,7 +38,8 @@ class GoatViT(Backbone, Eva):
                 `goatbench.registry.attentions`.
     options:    keyword arguments of the scheme.
     lanes:      'carve' (the prior's lanes are taken out of head_dim) or 'append' (they widen queries and keys).
-    kernel:     attention kernel; the default chooses by the problem.
+    kernel:     attention kernel; the default chooses by the problem. gate: of attention's output, see `SelfAttention`.
+    inner:      class of the inner attention, or its name in `goatbench.registry.inner_attentions`; inner_options go to its constructor.
     img_size:   training size in pixels, int or (height, width); defines `train_grid`. Any other size that is a multiple of
                 patch_size is accepted at any time.
     global_pool, use_fc_norm: timm's meaning; pooling defaults to 'token' with a class token and to 'avg' without one.
@@ -78,6 +81,9 @@ class GoatViT(Backbone, Eva):
         drop_path_rate: float = 0.0,
         use_fc_norm: bool | None = None,
         head_init_scale: float = 1.0,
+        gate: Gate = "none",
+        inner: str | type[InnerAttention] = Softmax,
+        inner_options: dict[str, Any] | None = None,
     ) -> None:
         check_heads(lanes, embed_dim, num_heads)
         check_size(as_pair(img_size), as_pair(patch_size))
@@ -112,11 +118,19 @@ class GoatViT(Backbone, Eva):
             self.patch_embed.register_forward_pre_hook(check_image)
             self.rope = GridPositions(self.patch_embed.grid_size, self.num_prefix_tokens)
             self.lanes = lanes
-            self._install_attention(position, options or {}, kernel, num_heads, qkv_bias)
+            build = partial(inner_class(inner), **(inner_options or {}))
+            self._install_attention(position, options or {}, kernel, num_heads, qkv_bias, gate, build)
             self._draw_weights(seed)
 
     def _install_attention(
-        self, position: str | Callable[..., PositionScheme], options: dict[str, Any], kernel: Kernel | None, num_heads: int, qkv_bias: bool
+        self,
+        position: str | Callable[..., PositionScheme],
+        options: dict[str, Any],
+        kernel: Kernel | None,
+        num_heads: int,
+        qkv_bias: bool,
+        gate: Gate,
+        inner: partial[InnerAttention],
     ) -> None:
         """Build the scheme once from the model's shape and put our attention into every block."""
         shape = ModelShape(
@@ -130,9 +144,9 @@ class GoatViT(Backbone, Eva):
             train_extent=self.rope.train_grid,
             num_prefix=self.num_prefix_tokens,
         )
-        scheme = scheme_factory(position)(shape, **options)
+        scheme = scheme_factory(position, self.lanes)(inner.func.scheme_shape(shape), **options)
         for index, block in enumerate(self.blocks):
-            block.attn = VitAttention(shape, scheme.for_layer(index), kernel, self.lanes, qkv_bias, layer_index=index)
+            block.attn = VitAttention(shape, scheme.for_layer(index), kernel, self.lanes, qkv_bias, inner, index, gate)
 
     # Initialisation ------------------------------------------------------------------------------------------------
 

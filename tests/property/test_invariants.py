@@ -15,8 +15,10 @@ from attention_cases import (
     EMBED_DIM,
     GRIDS,
     HEAD_DIM,
+    INNER,
     LINES,
     OPTIONS,
+    POSITION,
     ROWS,
     TRAIN_GRID,
     assert_close,
@@ -139,7 +141,7 @@ def test_rotation_preserves_norms(name, kind):
     if not layer.scheme.is_isometry:
         return
     generator = torch.Generator().manual_seed(0)
-    x = torch.randn(2, 4, 15, HEAD_DIM, generator=generator, dtype=torch.float64)
+    x = torch.randn(2, 4, 15, layer.head_layout.content_dim, generator=generator, dtype=torch.float64)
     coords = 1000 * torch.randn(2, 15, layer.shape.num_axes, generator=generator, dtype=torch.float64)
     positions = Positions.scattered(torch.arange(15)[None].expand(2, -1), coords)
     for role in Role:
@@ -163,11 +165,15 @@ def check_prefix_coordinates_are_ignored(name: str, num_prefix: int = 1) -> None
 def _transpose_parameters(name: str, layer, other) -> None:
     """Give `other` the parameters of `layer` with the axes exchanged."""
     state = {key: value.clone() for key, value in layer.state_dict().items()}
-    if name in ("goat", "goat_spectral"):
-        for part in ("scheme.even", "scheme.odd"):
+    goat = "scheme.parts.0" if name.startswith("goat+") else "scheme"
+    if name in ("goat", "goat_spectral", "goat+sink_scalar", "goat_learned_freqs", "goat_diff"):
+        for part in (f"{goat}.even", f"{goat}.odd"):
             state[part] = state[part].unflatten(1, (2, -1)).flip(1).flatten(1)
-    if name in ("goat", "goat_sink"):  # features: cos of both axes, then sin of both axes
-        state["scheme.sink_net.fc1.weight"] = state["scheme.sink_net.fc1.weight"].unflatten(1, (2, 2, -1)).flip(2).flatten(1)
+    net = f"{goat}.sink_net.fc1.weight"
+    if net in state:  # features: cos of both axes, then sin of both axes
+        state[net] = state[net].unflatten(1, (2, 2, -1)).flip(2).flatten(1)
+    if name == "goat_mixed":
+        state["scheme.wave_vectors"] = state["scheme.wave_vectors"].flip(-1)
     if name in ("learned_absolute", "rpb"):
         state["scheme.table"] = state["scheme.table"].transpose(0, 1)
     if name in ("rope_axial_ape", "rope_mixed_ape"):
@@ -318,7 +324,7 @@ def test_no_position_parameter_is_decayed(name):
 def check_no_position_parameter_is_decayed(name: str) -> None:
     """By the optimizer groups that training uses; all other matrices are decayed."""
     sizes = dict(img_size=12, patch_size=2, in_chans=1, num_classes=3, embed_dim=64, depth=2, num_heads=2, num_reg_tokens=1)
-    net = GoatViT(name, OPTIONS.get(name), **sizes)
+    net = GoatViT(POSITION.get(name, name), OPTIONS.get(name), **sizes, **INNER.get(name, {}))
     names = {id(p): n for n, p in net.named_parameters()}
     groups = parameter_groups(net, 0.05)
     decayed = {names[id(p)] for group in groups if group["weight_decay"] > 0 for p in group["params"]}

@@ -103,7 +103,8 @@ def _block_mask(problem: Problem):
             near = distance.abs() < mask.window
             ok = ok & (near | (key_order[b, key] < mask.num_sinks) if mask.num_sinks else near)
         if segment is not None:
-            ok = ok & (segment[b, num_keys - num_queries + query] == segment[b, key])
+            same = segment[b, num_keys - num_queries + query] == segment[b, key]
+            ok = ok & (same | (key < mask.num_prefix) if mask.num_prefix else same)
         if valid is not None:
             ok = ok & valid[b, key]
         return ok

@@ -41,11 +41,15 @@ class Reference:
 
 def dense_logits(problem: Problem, dtype: torch.dtype) -> Tensor:
     """scale * <q, k> + log_prior, -inf where the mask forbids: [B, H, Q, K] in nats, without the sink's column."""
+    return unmasked_logits(problem, dtype).masked_fill(~problem.mask.dense(), -torch.inf)
+
+
+def unmasked_logits(problem: Problem, dtype: torch.dtype) -> Tensor:
+    """scale * <q, k> + log_prior of every query and key, allowed or not: [B, H, Q, K] in nats."""
     q, k = problem.q.to(dtype), per_query_head(problem.k, problem.q.shape[1]).to(dtype)
     num_heads, num_queries, num_keys = q.shape[1], q.shape[2], k.shape[2]
     prior = problem.prior.dense(num_heads, num_queries, num_keys, dtype=dtype, device=q.device, batch=q.shape[0])
-    logits = problem.scale * (q @ k.transpose(-1, -2)) + prior
-    return logits.masked_fill(~problem.mask.dense(), -torch.inf)
+    return problem.scale * (q @ k.transpose(-1, -2)) + prior
 
 
 def per_query_head(t: Tensor, num_heads: int) -> Tensor:
@@ -55,14 +59,19 @@ def per_query_head(t: Tensor, num_heads: int) -> Tensor:
 
 def _attend(logits: Tensor, v: Tensor, sink: Tensor | None) -> tuple[Tensor, Tensor]:
     """Softmax over keys (and the sink, whose value is 0); an empty row gives out = 0 and lse = -inf, and no NaN in gradients."""
-    v = per_query_head(v, logits.shape[1])
+    probs, lse = weights_and_lse(logits, sink)
+    return probs @ per_query_head(v, logits.shape[1]), lse
+
+
+def weights_and_lse(logits: Tensor, sink: Tensor | None) -> tuple[Tensor, Tensor]:
+    """[B, H, Q, K] -> weights of the keys, which sum to 1 less the sink's share, and lse [B, H, Q]; an empty row weighs nothing."""
+    num_keys = logits.shape[-1]
     if sink is not None:
         column = sink.to(logits.dtype)[None, :, None, None].expand(*logits.shape[:3], 1)
         logits = torch.cat((logits, column), dim=-1)
-        v = torch.cat((v, v.new_zeros(*v.shape[:2], 1, v.shape[3])), dim=2)
     # An all -inf row has no softmax; it is computed on zeros and then replaced, so that its gradient is 0 and not NaN.
     empty = (logits == -torch.inf).all(dim=-1, keepdim=True)
     logits = logits.masked_fill(empty, 0.0)
     probs = torch.softmax(logits, dim=-1).masked_fill(empty, 0.0)
     lse = torch.logsumexp(logits, dim=-1).masked_fill(empty[..., 0], -torch.inf)
-    return probs @ v, lse
+    return probs[..., :num_keys], lse

@@ -22,6 +22,8 @@ class Alibi(PositionScheme):
         super().__init__(shape)
         if not shape.causal or shape.num_axes != 1:
             raise ValueError("alibi is causal and one-dimensional; for images use alibi_2d")
+        if shape.num_prefix:
+            raise ValueError("alibi counts the distance to every key, and a token before the sequence has no coordinate")
         self.register_buffer("slopes", alibi_slopes(shape.num_heads), persistent=False)
 
     def prior(self, query_positions: Positions, key_positions: Positions, state: dict[str, Tensor] | None = None) -> LogPrior:

@@ -62,6 +62,8 @@ class Goat(PositionScheme):
             "sink": sink, "slope": slope, "sink_frequencies": sink_frequencies, "sink_hidden": sink_hidden,
         }  # fmt: skip
         self.spectral, self.has_sink, self.has_slope = spectral, sink, slope and shape.causal
+        if self.has_slope and shape.num_axes == 1 and shape.num_prefix:
+            raise ValueError("a recency slope counts from every key, and a token before the sequence has no coordinate: set slope=false")
         self.has_bump = sink and (shape.causal or shape.num_prefix > 0)
         num_heads, num_axes = shape.num_heads, shape.num_axes
         self.num_lanes = 2 * num_axes * num_frequencies * spectral + 2 * self.has_slope + sink + self.has_bump
@@ -140,7 +142,7 @@ class Goat(PositionScheme):
         before: list[Tensor] = []
         if self.spectral:
             cos, sin = self._waves(positions)
-            before += [cos, sin]
+            before += [cos, sin]  # with a head axis where heads have waves of their own
             num_constant = self.num_lanes - 2 * cos.shape[-1]
             even_waves = F.pad(torch.cat((cos, sin), dim=-1), (0, num_constant), value=1.0).to(dtype)
             odd_waves = F.pad(torch.cat((sin, -cos), dim=-1), (0, num_constant)).to(dtype)
@@ -151,28 +153,29 @@ class Goat(PositionScheme):
             before.append(recency)
         if self.has_bump:
             special = (positions.is_prefix if self.shape.num_prefix else positions.order == 0)[:, None, :, None].to(dtype)
-        return _Features(even_waves, odd_waves, torch.cat(before, dim=-1).to(dtype) if before else None, special, row_lanes)
+        return _Features(even_waves, odd_waves, _join(before).to(dtype) if before else None, special, row_lanes)
 
     def _waves(self, positions: Positions) -> tuple[Tensor, Tensor]:
-        """cos and sin of the phases, [B|1, 1, K, A*F] float64; zero on prefix tokens.
-
-        The phases are worked out in float64: in float32 they alone are off by 1.6e-3 at 64k tokens.
-        """
-        phase = (positions.coords[..., None] * self.frequencies.to(torch.float64)).flatten(-2)[:, None]
+        """cos and sin of the phases, [B|1, 1|H, K, A*F] float64; zero on prefix tokens."""
+        phase = self._phases(positions)
         cos, sin = phase.cos(), phase.sin()
         if self.shape.num_prefix:
             patch = ~positions.is_prefix[:, None, :, None]
             cos, sin = cos * patch, sin * patch
         return cos, sin
 
+    def _phases(self, positions: Positions) -> Tensor:
+        """[B|1, 1|H, K, A*F]; float64, as in float32 they alone are off by 1.6e-3 at 64k tokens."""
+        return (positions.coords[..., None] * self.frequencies.to(torch.float64)).flatten(-2)[:, None]
+
 
 @dataclass(frozen=True, slots=True)
 class _Features:
     """What lanes are made of (None: that part is switched off)."""
 
-    even_waves: Tensor | None  # [B|1, 1, K, R] of queries: cos, sin, 1 in the lanes that are constant along queries
-    odd_waves: Tensor | None  # [B|1, 1, K, R] of queries: sin, -cos, 0
-    before: Tensor | None  # [B|1, 1, K, *] of keys: cos, sin, high, low, the lanes before u0
+    even_waves: Tensor | None  # [B|1, 1|H, K, R] of queries: cos, sin, 1 in the lanes that are constant along queries
+    odd_waves: Tensor | None  # [B|1, 1|H, K, R] of queries: sin, -cos, 0
+    before: Tensor | None  # [B|1, 1|H, K, *] of keys: cos, sin, high, low, the lanes before u0
     special: Tensor | None  # [B|1, 1, K, 1] of keys: the lane behind u0
     row_lanes: Tensor | None  # [B|1, 1, K, R]: high and low at a query's own place
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from attention_cases import LINES, NUM_HEADS, assert_close, make_layer, make_scheme, make_shape, run, tokens
+from attention_cases import NUM_HEADS, SOFTMAX_LINES, assert_close, make_layer, make_scheme, make_shape, run, tokens
 from torch.nn import functional as F
 
 from goatbench.attention.kernels import Auto, Recording
@@ -11,19 +11,22 @@ from goatbench.attention.layer import SelfAttention
 from goatbench.attention.mask import Mask
 from goatbench.attention.positions import Positions
 from goatbench.attention.scheme import ModelShape, NoPosition, PositionScheme, Role
+from goatbench.attention.sink_token import behind_prefix
 
 
 def by_definition(layer: SelfAttention, x: torch.Tensor, positions: Positions) -> torch.Tensor:
     """Head by head: softmax(D^-1/2 q k^T + log_prior) v, causal where the model is; query head h reads key head h // (H / G)."""
     scheme, shape = layer.scheme, layer.shape
+    x, prefix, ahead = scheme.embed(x, positions), scheme.prefix(), 0
+    if prefix is not None:
+        x, positions, _, ahead = behind_prefix(prefix, x, positions, Mask(), None)
     heads, kv, n = shape.num_heads, shape.num_kv_heads, x.shape[1]
-    x = scheme.embed(x, positions)
     content, values = layer.q_proj.out_features // heads, shape.head_dim
     cut = lambda t, width: torch.stack(t.split(width, dim=-1), dim=1)
     q = scheme.rotate(cut(layer.q_proj(x), content), positions, Role.QUERY)
     k = scheme.rotate(cut(layer.k_proj(x), content), positions, Role.KEY)
     v = cut(layer.v_proj(x), values)
-    prior = scheme.prior(positions, positions)
+    prior = scheme.prior(positions, positions, scheme.token_state(x))
     dense = prior.dense(heads, n, n, dtype=torch.float64)
     outs = []
     for h in range(heads):
@@ -33,11 +36,11 @@ def by_definition(layer: SelfAttention, x: torch.Tensor, positions: Positions) -
             logits = logits.masked_fill(torch.ones(n, n, dtype=torch.bool).triu(1), -torch.inf)
         weights = logits.exp() / (logits.exp().sum(-1, keepdim=True) + (prior.sink[h].exp() if prior.sink is not None else 0))
         outs.append(torch.einsum("bij,bjd->bid", weights, v[:, g]))
-    return F.linear(torch.cat(outs, dim=-1), layer.proj.weight, layer.proj.bias)
+    return F.linear(torch.cat(outs, dim=-1), layer.proj.weight, layer.proj.bias)[:, ahead:]
 
 
 @pytest.mark.parametrize("lanes", ["carve", "append"])
-@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize("name", SOFTMAX_LINES)
 def test_layer_is_its_definition(name, lanes):
     """1D causal with two query heads per key head, where the mechanism allows it; output and input gradient."""
     layer, positions = make_layer(name, "line", lanes=lanes), Positions.line(37)

@@ -1,30 +1,31 @@
 """Composition: every config composes, mistakes are one line, sweeps expand, variants name what differs."""
 
 import itertools
+import json
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
+import yaml
 
 from goatbench.compose import Composer, known_keys
 from goatbench.config_tree import ConfigTree
 from goatbench.errors import UsageError
-from goatbench.spec import VisionRunSpec
+from goatbench.spec import RUN_SPECS, VisionRunSpec
 
 COMPOSER = Composer()
 TREE = COMPOSER.tree
-ONE_DIMENSIONAL = {
-    "goat", "goat_reference", "goat_spectral", "goat_sink", "goat_no_slope", "nope", "learned_absolute", "sinusoidal", "rope", "alibi",
-    "sink_scalar",
-}  # fmt: skip
-TWO_DIMENSIONAL = {
-    "goat", "goat_reference", "goat_spectral", "goat_sink", "nope", "learned_absolute", "sinusoidal", "rope_axial", "rope_mixed",
-    "alibi_2d", "sink_scalar",
-}  # fmt: skip
+RESULTS = Path(__file__).parents[3] / "results"
+FILES = {file.stem: yaml.safe_load(file.read_text())["axes"] for file in files("goatbench.configs").joinpath("attention").glob("*.yaml")}
+ONE_DIMENSIONAL, TWO_DIMENSIONAL = ({name for name, axes in FILES.items() if number in axes} for number in (1, 2))
 
 
 def test_axes_of_every_attention():
     assert set(TREE.attentions_for(1)) == ONE_DIMENSIONAL
     assert set(TREE.attentions_for(2)) == TWO_DIMENSIONAL
+    assert {"goat", "nope", "sink_scalar"} <= ONE_DIMENSIONAL & TWO_DIMENSIONAL
+    assert {"rope", "alibi", "fox", "sink_token"} <= ONE_DIMENSIONAL - TWO_DIMENSIONAL
+    assert {"rope_axial", "alibi_2d", "goat_mixed"} <= TWO_DIMENSIONAL - ONE_DIMENSIONAL
 
 
 @pytest.mark.parametrize("scale", ["embedded", "smoke", "paper"])
@@ -195,6 +196,21 @@ def test_new_options_are_added_with_a_plus():
 )
 def test_variant(overrides, variant):
     assert COMPOSER.compose(overrides).variant == variant
+
+
+@pytest.mark.parametrize(
+    ("task", "attention"), [("vit_resolution@v1", "goat"), ("vit_resolution@v1", "rope_mixed"), ("genome_nll@v1", "sink_scalar")]
+)
+def test_records_from_before_a_field_existed_keep_their_hash(task, attention):
+    """The name of the position scheme, the gate and the inner attention are no part of a run that leaves them alone."""
+    found = sorted((RESULTS / task / "embedded" / attention).glob("*.json"))
+    assert found
+    record = json.loads(found[0].read_text())
+    spec = RUN_SPECS[record["domain"]].model_validate(record["config"])
+    assert record["config_hash"] in (spec.config_hash, spec.earlier_config_hash)
+    for field, value in (("gate", "headwise"), ("position", "nope")):
+        other = spec.model_copy(update={"attention": spec.attention.model_copy(update={field: value})})
+        assert other.config_hash != spec.config_hash
 
 
 def test_machine_and_paths_do_not_change_the_hash():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from attention_cases import LINES, OPTIONS, randomise
+from attention_cases import INNER, LINES, OPTIONS, POSITION, randomise
 from torch import nn
 
 from goatbench.attention.cache import FullCache
@@ -16,7 +16,7 @@ def make(name: str = "goat", **sizes) -> Decoder:
     """float64, every parameter of the prior away from its initial value."""
     torch.manual_seed(0)
     defaults = dict(vocab_size=5, num_scored=4, seq_len=48, embed_dim=64, depth=2, num_heads=2, mlp_ratio=2.0)
-    net = Decoder(name, OPTIONS.get(name), **{**defaults, **sizes}).double()
+    net = Decoder(POSITION.get(name, name), OPTIONS.get(name), **{**defaults, **INNER.get(name, {}), **sizes}).double()
     for scheme in net.position_schemes():
         randomise(scheme)
     with torch.no_grad():
@@ -36,7 +36,7 @@ def test_prefill_and_decoding_equal_one_forward_pass(name, chunks):
     with torch.inference_mode():
         parts = [net(part, cache=cache) for part in tokens.split(list(chunks), dim=1)]
         torch.testing.assert_close(torch.cat(parts, dim=1), net(tokens), rtol=0, atol=1e-10)
-    assert cache.num_tokens == 40
+    assert cache.num_tokens == 40 + net.position.num_prefix_tokens
 
 
 @pytest.mark.parametrize("prefill_chunk", [None, 5])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from attention_cases import LINES, OPTIONS
+from attention_cases import INNER, LINES, OPTIONS, POSITION, WRITTEN_OUT
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -19,7 +19,8 @@ N, L = 11, 24
 
 def make_net(name: str = "goat") -> Decoder:
     torch.manual_seed(0)
-    net = Decoder(name, OPTIONS.get(name), vocab_size=5, num_scored=4, seq_len=L, embed_dim=32, depth=2, num_heads=1)
+    sizes = dict(vocab_size=5, num_scored=4, seq_len=L, embed_dim=32, depth=2, num_heads=2 if name in INNER else 1)
+    net = Decoder(POSITION.get(name, name), OPTIONS.get(name), **sizes, **INNER.get(name, {}))
     with torch.no_grad():
         net.head.weight.mul_(20)
         net.head.bias[4] = -1  # N has real mass
@@ -117,7 +118,7 @@ class Largest(TorchDispatchMode):
         return out
 
 
-@pytest.mark.parametrize("name", [name for name in LINES if name != "learned_absolute"])
+@pytest.mark.parametrize("name", [name for name in LINES if name not in WRITTEN_OUT | {"learned_absolute"}])
 def test_memory_is_linear_in_the_length(name):
     """Nothing as large as length x length exists, whatever the mechanism: 512 and 1,024 bases, width 32."""
     net, seen = make_net(name), []
