@@ -111,6 +111,10 @@ _TEXT_TASKS = {
     "passkey": "retrieval:PASSKEY",
     "multi_needle": "retrieval:MULTI_NEEDLE",
     "needle_tuning": "retrieval:NEEDLE_TUNING",
+    "toy_blocks": "toy_blocks:TOY_BLOCKS",
+    "toy_blocks_first": "toy_blocks:TOY_BLOCKS_FIRST",
+    "toy_blocks_last": "toy_blocks:TOY_BLOCKS_LAST",
+    "toy_blocks8": "toy_blocks:TOY_BLOCKS8",
 }
 tasks = Registry(
     "task",

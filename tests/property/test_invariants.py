@@ -410,6 +410,7 @@ def check_training_after_inference(name: str, kind: str, decode: bool = True) ->
 # Absolute embeddings act before the layer; the rows left out run the code of these.
 COMPILED = [(name, "grid") for name in ("goat", "goat_reference", "nope", "rope_axial", "rope_mixed", "alibi_2d", "sink_scalar")]
 COMPILED += [(name, "line") for name in ("goat", "goat_reference", "goat_no_slope", "rope", "alibi")]
+COMPILED += [(name, "line") for name in ("mta", "talking_heads", "diff_v1", "diff_v2")]
 
 
 @pytest.mark.parametrize(("name", "kind"), COMPILED)
