@@ -74,7 +74,7 @@ class Composer:
             plain = [f"task={named[0]}", f"attention={named[1]}"]
             self._plain[named] = self._spec(self._choices([_parse(line) for line in (*plain, f"scale={named[2]}")]), plain).identity
         public = [line for line, one in zip(overrides, parsed, strict=True) if one.key_or_group not in PATH_KEYS]
-        files = {group: choice for group, choice in choices.items() if group != "scale"} | {"scale": f"{spec.scale}/{self.tree.setting_of(choices['task'])}"}
+        files = {**choices, "scale": f"{spec.scale}/{self.tree.setting_of(choices['task'])}"}
         providers = {f"{group}/{choice}": self.tree.provider(group, choice) for group, choice in files.items()}
         foreign = {name: provider for name, provider in providers.items() if provider != "goatbench"}
         return Composed(spec, _differences(self._plain[named], spec.identity), public, foreign)

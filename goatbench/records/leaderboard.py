@@ -133,10 +133,10 @@ def _show(metric: Metric, summary: Summary) -> str:
 def _by_seed(metric: Metric, group: Group, headline: Any) -> tuple[Column, dict[str, str]]:
     """The headline value of every seed, in the order of the seeds."""
     factor = 100 if metric.percent else 1
-    values = {
-        name: sorted((s.record.seed, s.cells[headline].value) for s in row.finished if headline in s.cells) for name, row in group.rows.items()
-    }
-    texts = {name: " ".join("n/a" if v is None else f"{factor * v:.{metric.digits}f}" for _, v in found) for name, found in values.items()}
+    texts = {}
+    for name, row in group.rows.items():
+        found = sorted((s.record.seed, s.cells[headline].value) for s in row.finished if headline in s.cells)
+        texts[name] = " ".join("n/a" if value is None else f"{factor * value:.{metric.digits}f}" for _, value in found)
     return Column("by_seed", "seed by seed", numeric=False), texts
 
 

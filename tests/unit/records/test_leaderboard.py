@@ -353,3 +353,11 @@ def test_a_card_needs_none_of_the_optional_fields(make_record):
     )  # fmt: skip
     boards = build_boards(card, [make_record()])  # coords, resolution and split are ordinary conditions now: each value a board
     assert [board.columns[0].head for board in boards] and len(boards) == 2
+
+
+def test_outcomes_with_two_modes_are_shown_seed_by_seed(card, make_record):
+    """0.99, 0.02, 0.98 have a mean that no seed comes near."""
+    card = card.model_copy(update={"per_seed": True})
+    board = only(build_boards(card, series(make_record, "goat", (0.99, 0.02, 0.98))))
+    assert [column.head for column in board.columns][2] == "seed by seed"
+    assert row(board, "goat").cells["by_seed"].text == "99.0 2.0 98.0"
