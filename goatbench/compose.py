@@ -74,7 +74,7 @@ class Composer:
             plain = [f"task={named[0]}", f"attention={named[1]}"]
             self._plain[named] = self._spec(self._choices([_parse(line) for line in (*plain, f"scale={named[2]}")]), plain).identity
         public = [line for line, one in zip(overrides, parsed, strict=True) if one.key_or_group not in PATH_KEYS]
-        files = {group: choice for group, choice in choices.items() if group != "scale"} | {"scale": f"{spec.scale}/{spec.domain}"}
+        files = {**choices, "scale": f"{spec.scale}/{self.tree.setting_of(choices['task'])}"}
         providers = {f"{group}/{choice}": self.tree.provider(group, choice) for group, choice in files.items()}
         foreign = {name: provider for name, provider in providers.items() if provider != "goatbench"}
         return Composed(spec, _differences(self._plain[named], spec.identity), public, foreign)
@@ -143,13 +143,16 @@ class Composer:
         domain = self.tree.read("task", choices["task"]).get("domain")
         if domain not in RUN_SPECS:
             raise UsageError(f"task {choices['task']}: domain '{domain}' is not one of {', '.join(RUN_SPECS)}")
-        if domain not in self.tree.domains(choices["scale"]):
-            raise UsageError(f"scale={choices['scale']} has no values for {domain} tasks (task={choices['task']})")
+        setting = self.tree.setting_of(choices["task"])
+        if setting not in self.tree.settings(choices["scale"]):
+            raise UsageError(f"scale={choices['scale']} has no values for {setting} tasks (task={choices['task']})")
         self._check_axes(choices, DOMAIN_AXES[domain], domain)
         self._check_kinds(choices, domain)
-        values = self._hydra(choices, [f"scale={choices['scale']}/{domain}", *overrides])
+        values = self._hydra(choices, [f"scale={choices['scale']}/{setting}", *overrides])
         if isinstance(values.get("task"), dict) and values["task"].pop("domain", None) != domain:
             raise UsageError(f"task.domain belongs to the task ('{domain}' for {choices['task']}) and cannot be set")
+        if isinstance(values.get("task"), dict) and values["task"].pop("setting", setting) != setting:
+            raise UsageError(f"task.setting belongs to the task ('{setting}' for {choices['task']}) and cannot be set")
         for group in ("task", "attention"):
             if isinstance(values.get(group), dict) and values[group].get("name") != choices[group]:
                 raise UsageError(f"{group}.name '{values[group].get('name')}' is not the chosen '{choices[group]}'; write {group}=NAME")

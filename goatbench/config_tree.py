@@ -59,11 +59,17 @@ class ConfigTree:
         return found
 
     def options(self, group: str) -> list[str]:
-        """The names to choose from in a group. A scale is a folder with one file a domain."""
+        """The names to choose from in a group. A scale is a folder with one file a domain (or more: `setting_of`)."""
         names = [name for in_group, name in self._files if in_group == group]
         return list(dict.fromkeys(name.partition("/")[0] for name in names)) if group == "scale" else names
 
-    def domains(self, scale: str) -> list[str]:
+    def setting_of(self, task: str) -> str:
+        """The file of a scale's folder that a task takes: that of its domain, unless the task's file names another."""
+        values = self.read("task", task)
+        return values.get("setting") or values.get("domain", "")
+
+    def settings(self, scale: str) -> list[str]:
+        """The files of a scale: one a domain, and those that tasks name."""
         return [name.partition("/")[2] for group, name in self._files if group == "scale" and name.startswith(scale + "/")]
 
     def check(self, group: str, name: str) -> None:

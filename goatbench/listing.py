@@ -53,7 +53,7 @@ def show_lines(name: str, config_dir: str | None = None) -> list[str]:
         return _task_lines(tree, bare)
     if found[0] == "attention":
         return _attention_lines(tree, bare)
-    files = [f"{bare}/{domain}" for domain in tree.domains(bare)] if found[0] == "scale" else [bare]
+    files = [f"{bare}/{domain}" for domain in tree.settings(bare)] if found[0] == "scale" else [bare]
     lines: list[str] = []
     for file in files:
         lines += [f"{found[0]} {file}", *_indent(tree.comment(found[0], file)), *_values(tree.read(found[0], file))]
@@ -62,7 +62,7 @@ def show_lines(name: str, config_dir: str | None = None) -> list[str]:
 
 def _one_line(tree: ConfigTree, group: str, name: str) -> str:
     if group == "scale":
-        domains = tree.domains(name)
+        domains = tree.settings(name)
         text, provider = tree.comment(group, f"{name}/{domains[0]}"), tree.provider(group, f"{name}/{domains[0]}")
         line = f"[{', '.join(domains)}] {_about(text)}"
     else:

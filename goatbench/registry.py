@@ -131,6 +131,10 @@ _TEXT_TASKS = {
     "copy": "toys:COPY",
     "selective_copy": "toys:SELECTIVE_COPY",
     "induction": "toys:INDUCTION",
+    "toy_blocks": "toy_blocks:TOY_BLOCKS",
+    "toy_blocks_first": "toy_blocks:TOY_BLOCKS_FIRST",
+    "toy_blocks_last": "toy_blocks:TOY_BLOCKS_LAST",
+    "toy_blocks8": "toy_blocks:TOY_BLOCKS8",
 }
 tasks = Registry(
     "task",

@@ -43,7 +43,7 @@ def _board(card: TaskCard, metric: Metric, group: Group, groups: list[Group]) ->
     ranks, comparisons = rank_groups(plain, [name for name in rivals if name not in plain], scores)
 
     columns = _score_columns(card, metric, group, headline)
-    extras = _extra_columns(group)
+    extras = [_by_seed(metric, group, headline), *_extra_columns(group)] if card.per_seed else _extra_columns(group)
     rows = []
     for name in order:
         row = group.rows[name]
@@ -130,6 +130,16 @@ def _show(metric: Metric, summary: Summary) -> str:
     factor = 100 if metric.percent else 1
     spread = "?" if summary.sd is None else f"{factor * summary.sd:.{metric.digits}f}"
     return f"{factor * summary.mean:.{metric.digits}f}±{spread}"
+
+
+def _by_seed(metric: Metric, group: Group, headline: Any) -> tuple[Column, dict[str, str]]:
+    """The headline value of every seed, in the order of the seeds."""
+    factor = 100 if metric.percent else 1
+    texts = {}
+    for name, row in group.rows.items():
+        found = sorted((s.record.seed, s.cells[headline].value) for s in row.finished if headline in s.cells)
+        texts[name] = " ".join("n/a" if value is None else f"{factor * value:.{metric.digits}f}" for _, value in found)
+    return Column("by_seed", "seed by seed", numeric=False), texts
 
 
 def _extra_columns(group: Group) -> list[tuple[Column, dict[str, str]]]:

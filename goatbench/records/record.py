@@ -242,6 +242,7 @@ class TaskCard(Strict):
     row_conditions: tuple[str, ...] = ()  # evaluation-time variants that become rows of their own, e.g. ("coords",)
     headline_rows: dict[str, tuple[str | int | float | bool, ...]] = {}  # which values of a row condition are the plain row
     controls: tuple[str, ...] = ()  # attentions shown for comparison only, left out of ranks, e.g. ("nope",)
+    per_seed: bool = False  # every seed's headline value is shown: of outcomes with two modes a mean says nothing
     learned: Learned | None = None  # when a row counts as having learned the task at all
     protocol_per_row: tuple[str, ...] = ()  # protocol fields that may differ between the rows of one board, e.g. ("tuned",)
     expected_time: dict[str, str]  # scale -> text

@@ -16,7 +16,7 @@ TRAINING_PARTS = ("attention", "models", "data", "training")  # what can change 
 CODE_PATHS = ("goatbench", "tasks", "configs", "pyproject.toml")  # a change elsewhere (README, results) cannot change a number
 MAPPED = ("tasks", "configs", "results")  # top-level folders that a wheel puts inside the package
 DISPLAY_ONLY = {
-    **dict.fromkeys(("summary", "expected_time", "source", "column_label", "column_details", "learned"), True),
+    **dict.fromkeys(("summary", "expected_time", "source", "column_label", "column_details", "learned", "per_seed"), True),
     "metrics": {"__all__": {"chance", "digits", "bounds"}},
 }
 GIT_SECONDS = 10

@@ -414,7 +414,7 @@ def check_training_after_inference(name: str, kind: str, decode: bool = True) ->
 COMPILED = [(name, "grid") for name in ("goat", "goat_reference", "nope", "rope_axial", "rope_mixed", "alibi_2d", "sink_scalar")]
 COMPILED += [(name, "grid") for name in ("lookhere", "rpb")]
 COMPILED += [(name, "line") for name in ("goat", "goat_reference", "goat_no_slope", "rope", "rope_xpos", "fope", "alibi")]
-COMPILED += [(name, "line") for name in ("t5", "kerple_power")]
+COMPILED += [(name, "line") for name in ("t5", "kerple_power", "mta", "talking_heads", "diff_v1", "diff_v2")]
 
 
 @pytest.mark.parametrize(("name", "kind"), COMPILED)

@@ -66,7 +66,7 @@ class DifferentialV1(InnerAttention):
 
     @property
     def weight_of_second_map(self) -> Tensor:
-        """lambda, a float32 (or wider) scalar."""
+        """lambda: a float32 (or wider) scalar."""
         dtype = torch.promote_types(self.lambda_q1.dtype, torch.float32)
         first = (self.lambda_q1.to(dtype) * self.lambda_k1.to(dtype)).sum().exp()
         second = (self.lambda_q2.to(dtype) * self.lambda_k2.to(dtype)).sum().exp()
@@ -87,7 +87,7 @@ class DifferentialV1(InnerAttention):
         first, second = out.unflatten(1, (groups, 2, 2, size)).unbind(2)  # each [B, G/2, half, size, Q, d]
         out = first - (self.weight_of_second_map * second).to(second.dtype)
         out = out.permute(0, 1, 3, 4, 2, 5).flatten(-2).flatten(1, 2)  # [B, H/2, Q, 2 d]
-        return self.norm(out) * (1 - lambda_init(self.layer_index))
+        return self.norm(out.to(self.norm.weight.dtype)) * (1 - lambda_init(self.layer_index))
 
 
 class DifferentialV2(InnerAttention):

@@ -112,7 +112,7 @@ class MultiToken(InnerAttention):
         out, _ = self.kernel(Problem(q, k, v, prior, mask, scale))
         if self.norm is None:
             return out
-        out = self.norm(out)
+        out = self.norm(out.to(self.norm.weight.dtype))
         if self.norm_kind == "depth":
             return out * (1 - lambda_init(self.layer_index))
         return out if self.gate is None else out * torch.sigmoid(self.gate(out))

@@ -302,3 +302,26 @@ def test_a_glob_over_attentions_takes_those_that_fit_the_task(task, fitting):
     assert {job[1].partition("=")[2] for job in jobs} == fitting
     both = COMPOSER.split_sweep(["task=vit_res512,genome_nll", "attention=glob(*)"])
     assert {job[1].partition("=")[2] for job in both} == ONE_DIMENSIONAL & TWO_DIMENSIONAL
+
+
+def test_fields_that_came_later_keep_the_hash_of_committed_runs():
+    """Position, gate and inner attention are no part of a run's identity until one of them is used."""
+    found = 0
+    for path in sorted((Path(__file__).parents[3] / "results").glob("*@v*/embedded/goat/*.json")):
+        record = json.loads(path.read_text())
+        spec = RUN_SPECS[record["domain"]].model_validate_json(json.dumps({**record["config"], "runs_dir": "runs"}))
+        assert record["config_hash"] in (spec.config_hash, spec.earlier_config_hash), path.name
+        found += 1
+    assert found > 3
+    attention = COMPOSER.compose(["attention=goat"]).spec.identity["attention"]
+    assert not {"position", "gate", "inner", "inner_options"} & set(attention)
+    attention = COMPOSER.compose(["task=needle", "attention=mta"]).spec.identity["attention"]
+    assert attention["inner"] == "multi_token" and attention["position"] == "rope" and "gate" not in attention
+
+
+def test_a_task_can_name_its_own_file_of_a_scale():
+    spec = COMPOSER.compose(["task=toy_blocks8", "scale=embedded", "attention=rope"]).spec
+    assert (spec.model.name, spec.model.seq_len, spec.scale, spec.domain) == ("decoder_blocks", 117, "embedded", "toy")
+    assert COMPOSER.compose(["task=toy_blocks", "attention=rope"]).variant == {}
+    with pytest.raises(UsageError, match=r"task\.setting belongs to the task"):
+        COMPOSER.compose(["task=toy_blocks", "attention=rope", "task.setting=toy"])

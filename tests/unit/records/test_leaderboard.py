@@ -375,3 +375,11 @@ def test_whether_a_row_has_learned_is_read_off_its_plain_conditions(card, make_r
     low = low.model_copy(update={"measurements": [*low.measurements, chance]})
     rows = {found.name: found for found in only(build_boards(learned, [low, high])).rows}
     assert rows["goat"].is_unlearned and rows["goat[coords=scaled]"].is_unlearned and not rows["rope"].is_unlearned
+
+
+def test_outcomes_with_two_modes_are_shown_seed_by_seed(card, make_record):
+    """0.99, 0.02, 0.98 have a mean that no seed comes near."""
+    card = card.model_copy(update={"per_seed": True})
+    board = only(build_boards(card, series(make_record, "goat", (0.99, 0.02, 0.98))))
+    assert [column.head for column in board.columns][2] == "seed by seed"
+    assert row(board, "goat").cells["by_seed"].text == "99.0 2.0 98.0"
