@@ -64,12 +64,13 @@ class Board:
 
 
 def markdown(board: Board) -> str:
-    """A GitHub table with title and notes."""
+    """A GitHub table with title, and the notes folded below it."""
     heads = ["rank", "row", *(column.head for column in board.columns)]
     rules = ["---", "---", *("---:" if column.numeric else "---" for column in board.columns)]
     lines = [f"**{_escape(board.title)}**", "", _pipe(heads), "|" + "|".join(rules) + "|"]
     lines += [_pipe([row.rank, row.label, *(_text(row, column) for column in board.columns)]) for row in board.rows]
-    lines += ["", *(f"- {_escape(note)}" for note in board.notes)]
+    lines += ["", "<details><summary>what is significant, n, data, budget, protocol</summary>", ""]
+    lines += [*(f"- {_escape(note)}" for note in board.notes), "", "</details>"]
     return "\n".join(lines).rstrip() + "\n"
 
 

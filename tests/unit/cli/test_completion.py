@@ -15,8 +15,8 @@ from goatbench.config_tree import ConfigTree
     [
         ([], "task=vit_res3", ["task=vit_res320", "task=vit_res384"]),
         (["task", "="], "vit_res3", ["vit_res320", "vit_res384"]),
-        (["seed=1"], "attention=rope_", ["attention=rope_axial", "attention=rope_mixed"]),
-        ([], "attention=goat,rope_m", ["attention=goat,rope_mixed"]),
+        (["seed=1"], "attention=rope_ax", ["attention=rope_axial", "attention=rope_axial_ape"]),
+        ([], "attention=goat,lear", ["attention=goat,learned_absolute"]),
         ([], "kernel=f", ["kernel=flash", "kernel=flex"]),
         ([], "sc", ["scale="]),
         ([], "seed=", []),
@@ -34,10 +34,10 @@ def test_all_values_after_the_equals_sign():
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("goatbench run attention = rope_", "rope_axial\nrope_mixed"),
+        ("goatbench run attention = rope_ax", "rope_axial\nrope_axial_ape"),
         ("goatbench leaderboard task = vit_reso", "vit_resolution"),
         ("goatbench leaderboard vit_reso", "vit_resolution"),
-        ("goatbench show sink", "sink_scalar"),
+        ("goatbench show sink_s", "sink_scalar"),
         ("goatbench lea", "leaderboard"),
     ],
 )

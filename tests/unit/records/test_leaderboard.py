@@ -220,6 +220,8 @@ GOLDEN = """\
 |  | goat | 70.0±? | 40.0±? | 1 | 0.450M | 200 |
 |  | cope\\* | - | timeout | - | - | - |
 
+<details><summary>what is significant, n, data, budget, protocol</summary>
+
 - top1 in percent, higher is better; chance is 10.0; n = 4,000 examples a cell; columns: resolution (nominal); sorted by 28 (512)
 - ±?: one seed, its spread is unknown and the row is not ranked on it
 - no row has two seeds: nothing can be said about significance, and nothing is ranked
@@ -228,6 +230,8 @@ GOLDEN = """\
 steps 2250; protocol crop\\_pct 1.0, interpolation bicubic; condition split test
 - kernel sdpa; learning rate tuned
 - failed: cope seed 0: timeout: TimeoutError: a\\|b &lt;b> \\`c\\` \\[2J
+
+</details>
 """
 
 
