@@ -48,8 +48,11 @@ def plot_heat_map(board: Board, group: Group) -> Figure:
 def _grid(label: str, row: RowSamples) -> Grid | None:
     found: dict[tuple[float, int], list[float]] = {}
     for sample in row.finished:
+        own = next(iter(sample.cells.values())).conditions  # a run's variants of evaluation have rows, and curves, of their own
         for curve in sample.record.curves:
-            if curve.x_name == "depth" and curve.conditions.get("bound") == "estimate" and "rope_scaling" not in curve.conditions:
+            if curve.x_name != "depth" or curve.conditions.get("bound") != "estimate":
+                continue
+            if _without_length(curve.conditions) == _without_length(own):
                 for depth, value in zip(curve.x, curve.y, strict=True):
                     found.setdefault((depth, int(curve.conditions["length"])), []).append(value)
     if not found:
@@ -57,6 +60,10 @@ def _grid(label: str, row: RowSamples) -> Grid | None:
     depths, lengths = (sorted({place[axis] for place in found}) for axis in (0, 1))
     values = [[float(np.mean(found.get((depth, length), [np.nan]))) for length in lengths] for depth in depths]
     return Grid(label, depths, lengths, np.array(values))
+
+
+def _without_length(conditions: dict) -> dict:
+    return {name: value for name, value in conditions.items() if name not in ("bound", "length", "multiple")}
 
 
 def heat_map(grids: list[Grid], title: str) -> Figure:

@@ -98,3 +98,15 @@ def test_four_panels_fill_two_rows_and_are_saved_twice(tmp_path):
 def test_records_without_depths_have_no_heat_map():
     with pytest.raises(UsageError, match="no scores by depth"):
         draw([record("goat", 0, {32: [1.0, 1.0]}, has_curves=False)])
+
+
+def test_a_variant_of_evaluation_has_a_panel_of_its_own_curves():
+    """0.2 of the variant at 64 is neither mixed into the plain row's 0.8 nor the other way round."""
+    plain, variant = record("rope", 0, {32: [1.0, 1.0], 64: [0.8, 0.8]}), record("rope", 0, {64: [0.2, 0.2]})
+    for part in ("measurements", "curves"):
+        for one in getattr(variant, part):
+            one.conditions["rope_scaling"] = "yarn"
+    both = plain.model_copy(update={"measurements": plain.measurements + variant.measurements, "curves": plain.curves + variant.curves})
+    first, second = (np.ma.filled(mesh.get_array().astype(float), np.nan) for mesh in meshes(draw([both])))
+    assert first.ravel().tolist() == [1.0, 0.8, 1.0, 0.8]
+    assert np.isnan(second[:, 0]).all() and second[:, 1].tolist() == [0.2, 0.2]
