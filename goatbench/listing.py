@@ -88,8 +88,10 @@ def _attention_table(tree: ConfigTree) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(["", *(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True))]) for row in rows]
     for i, (name, *_) in enumerate(rows[1:], start=1):
-        about = _one_line(tree, "attention", name)
-        lines[i] += "  " + textwrap.shorten(about, max(20, LIST_WIDTH - len(lines[i]) - 2), placeholder=" ...")
+        provider = tree.provider("attention", name)
+        origin = "" if provider == OWN else f" (from {provider})"
+        room = LIST_WIDTH - len(lines[i]) - len(origin) - 2
+        lines[i] += "  " + textwrap.shorten(_about(tree.comment("attention", name)), max(20, room), placeholder=" ...") + origin
     return [line.rstrip() for line in lines] + [f"  {line}" for line in EXPLAINED]
 
 

@@ -100,7 +100,8 @@ def _try_out(code: Any, spec: RunSpec) -> str:
 
 def facts_of(pairs: Pairs, row: str) -> dict[str, Facts]:
     """Axes -> what the row's smallest model answers when it is asked."""
-    from .probes import memory_growth, streaming, training_kernel
+    from .models.streaming import streaming
+    from .probes import memory_growth, training_kernel
 
     found: dict[str, Facts] = {}
     for num_axes in pairs.axes_of(row):
@@ -108,7 +109,7 @@ def facts_of(pairs: Pairs, row: str) -> dict[str, Facts]:
         net = tasks.get(spec.task.name).model(longer(spec))
         facts = {"kernel": training_kernel(net)}
         if num_axes == 1:
-            facts["streams"] = streaming(net)
+            facts["streams"], _ = streaming(net)
         found[f"{num_axes}D"] = facts | {"memory": memory_growth(net)}
     return found
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .attention.sink_window_cache import SinkWindowCache, streaming_objection
 from .models import kernels_used
 from .models.decoder import Decoder
 from .models.vit import GoatViT
@@ -13,7 +12,6 @@ from .training.live_storages import LiveStorages
 
 LENGTHS = (256, 576, 1024)  # squares, for images; decoders are built for the last one
 GROWING = 1.25  # bytes a further token, long against short: 1 where memory is linear
-NUM_SINKS, WINDOW, STREAM = 2, 8, 24
 
 
 def training_kernel(net: Decoder | GoatViT) -> str:
@@ -42,19 +40,3 @@ def _inputs(net: Decoder | GoatViT, num_tokens: int) -> Tensor:
         return torch.zeros(1, num_tokens, dtype=torch.int64)
     side = round(num_tokens**0.5) * net.patch_embed.patch_size[0]
     return torch.zeros(1, net.patch_embed.proj.in_channels, side, side)
-
-
-def streaming(net: Decoder) -> str:
-    """'chunks', 'tokens' (one at a time) or 'no': how a `SinkWindowCache` can be fed beyond what it holds."""
-    if streaming_objection(net.position) is not None:
-        return "no"
-    for word, chunk in (("chunks", 6), ("tokens", 1)):
-        cache = SinkWindowCache(NUM_SINKS, WINDOW)
-        try:
-            with torch.inference_mode():
-                for size in cache.steps(STREAM, chunk):
-                    net.eval()(torch.zeros(1, size, dtype=torch.int64), cache=cache)
-        except ValueError:
-            continue
-        return word
-    return "no"
