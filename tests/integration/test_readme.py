@@ -56,6 +56,7 @@ def test_the_attention_in_20_lines_is_at_work():
     assert net.blocks[0].attn.scheme.weight.grad.abs().min() > 0
 
 
+FIGURES = re.findall(r"\(results/figures/(\w+)(-(\w+))?\.svg\)", README)
 BOARDS = re.findall(r"<!-- leaderboard:(\w+) -->", README)
 
 
@@ -85,19 +86,20 @@ def write() -> None:
         fresh = f"<!-- leaderboard:{task} -->\n{done.stdout.strip()}\n<!-- /"
         text = re.sub(rf"<!-- leaderboard:{task} -->\n.*?<!-- /", lambda _, new=fresh: new, text, count=1, flags=re.S)
     (ROOT / "README.md").write_text(text, encoding="utf-8")
-    for task in re.findall(r"\(results/figures/(\w+)\.svg\)", README):
-        figure = ROOT / "results" / "figures" / task
-        done = goatbench("leaderboard", f"task={task}", "--scale", "embedded", "--plot", str(figure), cwd=ROOT / "results")
+    for task, _, what in FIGURES:  # TASK.svg, TASK-METRIC.svg or TASK-heatmap.svg
+        figure = ROOT / "results" / "figures" / (f"{task}-{what}" if what else task)
+        how = ["--kind", "heatmap"] if what == "heatmap" else ["--metric", what] if what else []
+        done = goatbench("leaderboard", f"task={task}", "--scale", "embedded", "--plot", str(figure), *how, cwd=ROOT / "results")
         assert done.returncode == 0, done.stderr
         figure.with_suffix(".png").unlink()
 
 
 def test_figures_exist_and_carry_the_rows_of_their_board():
-    figures = re.findall(r"\((results/figures/\w+\.svg)\)", README)
-    assert figures
-    for figure in figures:
+    assert FIGURES
+    for task, what, _ in FIGURES:
+        figure = f"results/figures/{task}{what}.svg"
         text = (ROOT / figure).read_text(encoding="utf-8")
-        board = marked(f"leaderboard:{Path(figure).stem}")
+        board = marked(f"leaderboard:{task}")
         rows = [row for row in re.findall(r"^\| \S* \| ([\w.]+)", board, flags=re.M) if row != "row"]
         assert len(rows) > 2
         for row in rows:

@@ -30,13 +30,13 @@ class RelativeTable(PositionScheme):
         if shape.causal or shape.num_axes != 2:
             raise ValueError("rpb is for images; for sequences use t5")
         self.table = nn.Parameter(torch.empty(*(2 * n - 1 for n in shape.train_extent), shape.num_heads))
-        self.prefix = nn.Parameter(torch.empty(3, shape.num_heads)) if shape.num_prefix else None
+        self.prefix_rows = nn.Parameter(torch.empty(3, shape.num_heads)) if shape.num_prefix else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         nn.init.trunc_normal_(self.table, std=0.02)
-        if self.prefix is not None:
-            nn.init.trunc_normal_(self.prefix, std=0.02)
+        if self.prefix_rows is not None:
+            nn.init.trunc_normal_(self.prefix_rows, std=0.02)
 
     def for_layer(self, layer_index: int) -> RelativeTable:
         return type(self)(self.shape)
@@ -46,8 +46,8 @@ class RelativeTable(PositionScheme):
         table = self.table if grid == self.shape.train_extent else _stretch(self.table, grid)
         rows = table.flatten(0, 1)
         num_offsets, width = rows.shape[0], 2 * grid[1] - 1
-        if self.prefix is not None:
-            rows = torch.cat((rows, self.prefix.to(rows.dtype)))
+        if self.prefix_rows is not None:
+            rows = torch.cat((rows, self.prefix_rows.to(rows.dtype)))
         query_prefix, key_prefix = query_positions.is_prefix, key_positions.is_prefix
 
         def bias(batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:

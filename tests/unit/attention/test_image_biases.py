@@ -85,7 +85,7 @@ def test_rpb_is_timms_table(num_prefix, grid):
     randomise(scheme)
     rows = scheme.table.detach().flatten(0, 1)
     if num_prefix:
-        rows = torch.cat((rows, scheme.prefix.detach()))
+        rows = torch.cat((rows, scheme.prefix_rows.detach()))
     if grid != train:
         rows = resize_rel_pos_bias_table_simple(rows, grid, (11 * 11 + 3 * num_prefix, 3))
     index = gen_relative_position_index(grid, class_token=bool(num_prefix))

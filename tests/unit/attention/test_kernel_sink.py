@@ -43,6 +43,7 @@ def gradients(out, tensors, seed=5):
 
 @pytest.mark.parametrize("kernel", [Reference(), Sdpa()])
 def test_sink_equals_an_appended_zero_key(kernel):
+    """Reports transformers 41026 and miles 1500: a sink put into score_mod is wrong, and fused backends dropped it in silence."""
     q, k, v, sink = leaves()
     expected = appended_key(q, k, v, sink[:, None].expand(-1, N), torch.zeros(H, N, N, dtype=torch.float64))
     actual = kernel(problem(q, k, v, LogPrior(sink=sink)))[0]

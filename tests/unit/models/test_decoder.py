@@ -131,7 +131,7 @@ def test_longer_sequences_run_and_agree_on_the_common_prefix(name):
     tokens = draw(160)
     with torch.no_grad():
         torch.testing.assert_close(net(tokens)[:, :64], net(tokens[:, :64]), rtol=1e-9, atol=1e-10)
-    assert net.max_positions is None
+    assert net.max_positions == (32_768 if name == "rope_xpos" else None)  # its factors leave float32 there
 
 
 def test_a_learned_table_ends_at_its_training_length():

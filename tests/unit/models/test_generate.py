@@ -32,7 +32,7 @@ def draw(batch: int, length: int, seed: int = 1) -> torch.Tensor:
 @pytest.mark.parametrize("chunks", [(40,), (33, 1, 1, 1, 1, 1, 1, 1), (16, 16, 8), (1, 7, 31, 1)])
 @pytest.mark.parametrize("name", LINES)
 def test_prefill_and_decoding_equal_one_forward_pass(name, chunks):
-    net, tokens, cache = make(name), draw(2, 40), FullCache()
+    net, tokens, cache = make(name).eval(), draw(2, 40), FullCache()
     with torch.inference_mode():
         parts = [net(part, cache=cache) for part in tokens.split(list(chunks), dim=1)]
         torch.testing.assert_close(torch.cat(parts, dim=1), net(tokens), rtol=0, atol=1e-10)
