@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-long lint readme clean-venv
+.PHONY: demo test test-long lint readme matrix clean-venv
 
 demo: $(VENV)/.ready
 	$(BIN)/goatbench run task=vit_res512
@@ -19,6 +19,9 @@ test-long: $(VENV)/.ready
 
 readme: $(VENV)/.ready
 	$(BIN)/python tests/integration/test_readme.py
+
+matrix: $(VENV)/.ready
+	OMP_NUM_THREADS=1 $(BIN)/python -m goatbench.matrix
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .

@@ -9,10 +9,12 @@ from importlib import util
 from pathlib import Path
 from typing import Any
 
+from .capabilities import EXPLAINED, FACTS, joined, read_capabilities
 from .config_tree import ConfigTree
 from .errors import UsageError
-from .registry import attentions, broken_plugins, inner_attentions, load_plugins, nearest, tasks
+from .registry import OWN, attentions, broken_plugins, inner_attentions, load_plugins, nearest, tasks
 
+LIST_WIDTH = 110
 SECTIONS = {
     "tasks": "task",
     "attentions": "attention",
@@ -31,9 +33,12 @@ def list_lines(sections: Iterable[str], config_dir: str | None = None) -> list[s
     lines: list[str] = []
     for section in sections:
         group = SECTIONS[section]
+        lines += ["", f"{section} ({group}=NAME)"] if lines else [f"{section} ({group}=NAME)"]
+        if group == "attention":
+            lines += _attention_table(tree)
+            continue
         names = tree.options(group)
         width = max((len(name) for name in names), default=0)
-        lines += ["", f"{section} ({group}=NAME)"] if lines else [f"{section} ({group}=NAME)"]
         lines += [f"  {name:{width}}  {_one_line(tree, group, name)}" for name in names]
     return lines
 
@@ -70,10 +75,24 @@ def _one_line(tree: ConfigTree, group: str, name: str) -> str:
         line = _about(tree.comment(group, name))
         if group == "task" and name in tasks:
             line = tasks.get(name).card.summary
-        if group == "attention":
-            axes = " ".join(f"{count}D" for count in tree.read(group, name).get("axes", [1, 2]))
-            line = f"[{axes:5}] {line}"
     return line if provider == "goatbench" else f"{line} (from {provider})"
+
+
+def _attention_table(tree: ConfigTree) -> list[str]:
+    """A line a row: axes, what its small model answered (unknown for rows of others), and what it is, cut to the terminal's width."""
+    known = read_capabilities()
+    rows = [("", "", *FACTS)]
+    for name in tree.options("attention"):
+        axes = " ".join(f"{count}D" for count in tree.read("attention", name).get("axes", [1, 2]))
+        rows.append((name, f"[{axes:5}]", *joined(known.get(name, {}) if tree.provider("attention", name) == OWN else {})))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(["", *(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True))]) for row in rows]
+    for i, (name, *_) in enumerate(rows[1:], start=1):
+        provider = tree.provider("attention", name)
+        origin = "" if provider == OWN else f" (from {provider})"
+        room = LIST_WIDTH - len(lines[i]) - len(origin) - 2
+        lines[i] += "  " + textwrap.shorten(_about(tree.comment("attention", name)), max(20, room), placeholder=" ...") + origin
+    return [line.rstrip() for line in lines] + [f"  {line}" for line in EXPLAINED]
 
 
 def _about(comment: list[str]) -> str:
@@ -108,8 +127,14 @@ def _attention_lines(tree: ConfigTree, name: str) -> list[str]:
         f"attention {name} (from {tree.provider('attention', name)}, {' + '.join(targets)})",
         *_indent(tree.comment("attention", name)),
         *_values(values),
+        *_capability_lines(tree, name),
         *(line for target in targets for line in _indent(_class_docstring(target).splitlines())),
     ]
+
+
+def _capability_lines(tree: ConfigTree, name: str) -> list[str]:
+    known = read_capabilities().get(name, {}) if tree.provider("attention", name) == OWN else {}
+    return [line for axes, facts in known.items() for line in _wrap(axes, ", ".join(f"{key} {value}" for key, value in facts.items()))]
 
 
 def _class_docstring(target: str) -> str:

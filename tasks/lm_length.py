@@ -94,18 +94,18 @@ def _streamed(
     spec: TextRunSpec, net: Decoder, data: TextData, blocks: TextWindows, contexts: list[int]
 ) -> tuple[list[Measurement], list[Cost]]:
     """The bytes of same_target, every window read as a stream; the first context is the training length, where nothing is evicted."""
-    from goatbench.attention.sink_window_cache import streaming_objection
-    from goatbench.models.streaming import Streamed
+    from goatbench.models.streaming import Streamed, streaming
 
     measurements: list[Measurement] = []
     costs: list[Cost] = []
-    objection = streaming_objection(net.position)
-    stream = Streamed(net, spec.evaluation.num_sinks, spec.model.seq_len, spec.evaluation.num_targets)
+    how, why = streaming(net)
+    chunk = 1 if how == "tokens" else None  # exact either way
+    stream = Streamed(net, spec.evaluation.num_sinks, spec.model.seq_len, spec.evaluation.num_targets, chunk)
     at_base: LikelihoodResult | None = None
     for context in contexts:
         where = _conditions(spec, STREAMING, context) | {"window": spec.model.seq_len, "num_sinks": spec.evaluation.num_sinks}
-        if objection is not None:
-            measurements += [_absent(f"not applicable: {objection}", where, m) for m in METRICS]
+        if how == "no":
+            measurements += [_absent(f"not applicable: {why}", where, m) for m in METRICS]
             continue
         windows, num_targets, unit = blocks.with_context(context), spec.evaluation.num_targets, data.tokenizer.unit
         result = evaluate(spec, stream, data, windows, f"same {unit}, stream of {context}", last=num_targets)

@@ -17,6 +17,7 @@ from torch import Tensor
 from .positions import Line, Positions
 from .scheme import PositionScheme
 from .stream_chunk import StreamChunk
+from .sum import Sum
 
 
 class SinkWindowCache:
@@ -105,8 +106,10 @@ class SinkWindowCache:
 
 def streaming_objection(scheme: PositionScheme) -> str | None:
     """Why tokens placed by this scheme cannot be renumbered in a cache; None if they can."""
-    if type(scheme).embed is not PositionScheme.embed:
-        return f"{type(scheme).__name__} adds positions to the tokens at the input, so that cached tokens cannot be renumbered (streaming)"
+    for part in scheme.parts if isinstance(scheme, Sum) else (scheme,):
+        if type(part).embed is not PositionScheme.embed:
+            name = type(part).__name__
+            return f"{name} adds positions to the tokens at the input, so that cached tokens cannot be renumbered (streaming)"
     return None
 
 

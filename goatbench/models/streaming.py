@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ..attention.sink_window_cache import SinkWindowCache
+from ..attention.sink_window_cache import SinkWindowCache, streaming_objection
 from .decoder import Decoder
 
 
@@ -32,3 +32,30 @@ class Streamed(nn.Module):
             kept = (new if kept is None else torch.cat((kept, new), dim=1))[:, -self.last :]
             start += size
         return kept
+
+
+def streaming(net: Decoder) -> tuple[str, str]:
+    """How a `SinkWindowCache` can be fed once it evicts: ('chunks', ''), ('tokens', why no chunks: one at a time) or ('no', why not).
+
+    Tried on a short stream, as schemes and inner attentions object when they are asked.
+    """
+    why = streaming_objection(net.position)
+    if why is not None:
+        return "no", why
+    was_training = net.training
+    try:
+        for how, chunk in (("chunks", 4), ("tokens", 1)):
+            try:
+                with torch.inference_mode():
+                    Streamed(net.eval(), num_sinks=1, window=4, last=1, chunk=chunk).hidden(_zeros(net, 12))
+            except ValueError as error:
+                why = str(error)
+                continue
+            return how, why or ""
+        return "no", why
+    finally:
+        net.train(was_training)
+
+
+def _zeros(net: Decoder, length: int) -> Tensor:
+    return torch.zeros(1, length, dtype=torch.int64, device=net.head.weight.device)

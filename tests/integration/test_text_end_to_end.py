@@ -181,6 +181,15 @@ def test_streaming_rows_of_lm_length(run):
     assert all(m.value is None and "at the input" in m.reason for m in absent.values())
 
 
+def test_what_cannot_stream_in_chunks_streams_token_by_token(run):
+    small = ("task.multiples=[1,2]", "evaluation.num_spans=1", "evaluation.streaming=true")
+    record = run("task=lm_length", "attention=diff_v1", *small)
+    assert record.status == "ok", record.error
+    same, streamed = (cells(record, "nll_nats", protocol=p) for p in ("same_target", "streaming"))
+    assert streamed[1].value == pytest.approx(same[1].value, abs=1e-6)
+    assert abs(streamed[2].value - same[2].value) > 1e-6
+
+
 def test_the_stream_holds_no_more_than_sinks_window_and_chunk():
     sizes = dict(vocab_size=257, num_scored=256, seq_len=16, embed_dim=32, depth=2, num_heads=1)
     net = Decoder("goat", {"num_frequencies": 2, "min_period": 3.0}, **sizes)

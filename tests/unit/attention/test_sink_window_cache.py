@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from attention_cases import LINES, OPTIONS, make_layer, randomise, tokens
+from attention_cases import INNER, LINES, OPTIONS, POSITION, make_layer, randomise, tokens
 from torch import Tensor
 
 from goatbench.attention.cache import FullCache
@@ -15,10 +15,15 @@ from goatbench.attention.mask import Mask
 from goatbench.attention.positions import Line, Positions
 from goatbench.attention.sink_window_cache import SinkWindowCache, streaming_objection
 from goatbench.models import Decoder
+from goatbench.models.streaming import streaming
 
 CAUSAL = Mask(causal=True)
 EMBEDDED = ["learned_absolute", "sinusoidal"]
-STREAMING = [name for name in LINES if name not in EMBEDDED]
+STREAMING = [name for name in LINES if name not in [*EMBEDDED, "rope+sink_token"]]  # a token before the stream is in no place of it
+ONE_AT_A_TIME = [  # streams of their own, several maps, or a rotation beside what is not relative
+    name for name in STREAMING if name in ("fox", "cable", "fope", "goat+rope", "diff_v1", "diff_v2", "goat_diff", "mta", "mta_conv")
+]
+IN_CHUNKS = [name for name in STREAMING if name not in ONE_AT_A_TIME]
 FORMULAS = ["nope", "rope", "alibi", "sink_scalar", "goat"]
 
 
@@ -87,7 +92,7 @@ def test_token_by_token_and_chunks_equal_the_formula(name, num_sinks, window):
         torch.testing.assert_close(streamed(layer, x, cache, cache.steps(40, chunk))[0], expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", STREAMING)
+@pytest.mark.parametrize("name", IN_CHUNKS)
 def test_chunks_equal_token_by_token_through_two_layers(name):
     """A deeper layer's keys were made under evicted tokens; they are the same numbers either way. Chunks and tokens may alternate."""
     net, ids = decoder(name), torch.randint(5, (2, 60), generator=torch.Generator().manual_seed(1))
@@ -104,6 +109,18 @@ def test_chunks_equal_token_by_token_through_two_layers(name):
         plain = net(ids)
     torch.testing.assert_close(expected[:, :12], plain[:, :12], rtol=0, atol=1e-10)
     assert (expected[:, 30:] - plain[:, 30:]).abs().max() > 1e-6  # the eviction matters
+
+
+@pytest.mark.parametrize("name", ONE_AT_A_TIME)
+def test_what_goes_token_by_token_says_so(name):
+    net, ids = decoder(name), torch.randint(5, (1, 14))
+    assert streaming(net)[0] == "tokens"
+    cache = SinkWindowCache(1, 4)
+    with torch.inference_mode():
+        for i in range(10):
+            assert torch.isfinite(net(ids[:, i : i + 1], cache=cache)).all()
+        with pytest.raises(ValueError, match="token by token"):
+            net(ids[:, 10:], cache=cache)
 
 
 @pytest.mark.parametrize("name", STREAMING)
@@ -175,7 +192,7 @@ def test_training_is_possible_after_a_stream_under_inference_mode():
 def decoder(name: str, dtype: torch.dtype = torch.float64, **sizes) -> Decoder:
     torch.manual_seed(0)
     defaults = dict(vocab_size=5, num_scored=5, seq_len=16, embed_dim=32, depth=2, num_heads=2, mlp_ratio=2.0)
-    net = Decoder(name, OPTIONS.get(name), **{**defaults, **sizes}).to(dtype).eval()
+    net = Decoder(POSITION.get(name, name), OPTIONS.get(name), **{**defaults, **sizes}, **INNER.get(name, {})).to(dtype).eval()
     for scheme in net.position_schemes():
         randomise(scheme)
     with torch.no_grad():

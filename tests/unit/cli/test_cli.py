@@ -126,6 +126,25 @@ def test_list_names_every_attention_with_its_axes(capsys):
     assert "[1D 2D]" in lines["goat"] and "[1D   ]" in lines["alibi"] and "[2D   ]" in lines["alibi_2d"]
 
 
+def test_list_says_what_each_attention_costs(capsys):
+    """What follows from the mechanisms: lanes stay in the flash kernel, convolved logits are written out, vectors at the input stay put."""
+    out = call(capsys, "list", "attentions")[1]
+    cells = {line.split()[0]: line.split("]")[-1].split()[:3] for line in out.splitlines()}
+    assert cells["goat"] == cells["rope"] == cells["alibi"] == ["sdpa-flash", "chunks", "linear"]
+    assert cells["mta"] == ["written-out", "tokens", "quadratic"]
+    assert cells["t5"] == ["sdpa-math", "chunks", "quadratic"]
+    assert cells["sinusoidal"] == ["sdpa-flash", "no", "linear"] and cells["rope_axial"] == ["sdpa-flash", "-", "linear"]
+    assert max(map(len, out.splitlines())) <= 110
+
+
+def test_rows_of_others_have_no_capabilities(capsys, tmp_path):
+    (tmp_path / "attention").mkdir()
+    (tmp_path / "attention" / "mine.yaml").write_text("# One of my own.\nname: mine\nposition: rope\naxes: [1]\n", encoding="utf-8")
+    code, out, _ = call(capsys, "list", "attentions", "--config-dir", str(tmp_path))
+    (line,) = [line for line in out.splitlines() if line.split()[0] == "mine"]
+    assert code == 0 and line.split("]")[1].split()[:3] == ["-", "-", "-"] and "(from" in line
+
+
 def test_list_has_every_section(capsys):
     out = call(capsys, "list")[1]
     for section, group in listing.SECTIONS.items():

@@ -1,0 +1,129 @@
+"""Every row in every family of models, at scale smoke: two training steps, one evaluation beyond the training size; and the two generated
+files about rows (goatbench/capabilities.json, results/MATRIX.md) say what the code says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from goatbench.capabilities import read_capabilities
+from goatbench.config_tree import ConfigTree
+from goatbench.errors import UsageError
+from goatbench.matrix import OK, UNDEFINED, Pairs, facts_of, read_matrix
+from goatbench.registry import tasks
+from goatbench.tasks.causal import out_of_range
+from goatbench.training.causal_lm import CausalLM
+from goatbench.training.classifier import Classifier
+
+VIT, GENOME, TEXT = FAMILIES = "vit_resolution", "genome_length", "lm_length"
+ROWS = ConfigTree.find().options("attention")
+SEQUENCES_ONLY = {
+    "alibi", "alibi_learned", "alibi_sink_scalar", "bam", "cable", "cope", "diff_v1", "diff_v2", "fire", "fope", "fox", "gated_elementwise",
+    "gated_headwise", "goat_no_slope", "goat_rope", "kerple_log", "kerple_power", "mta", "mta_conv", "rope", "rope_randomised",
+    "rope_sink_scalar", "rope_xpos", "sink_token", "t5", "talking_heads",
+}  # fmt: skip
+IMAGES_ONLY = {"alibi_2d", "fire_2d", "goat_mixed", "lookhere", "rope_axial", "rope_axial_ape", "rope_mixed", "rope_mixed_ape", "rpb"}
+REFUSED = {  # family -> rows, and what they are told
+    VIT: (SEQUENCES_ONLY, "is not defined for task=vit_resolution (vision: 2 axes)"),
+    GENOME: (IMAGES_ONLY, "is not defined for task=genome_length (genome: 1 axis)"),
+    TEXT: (IMAGES_ONLY, "is not defined for task=lm_length (text: 1 axis)"),
+}
+LIMITED = {"learned_absolute"}  # decoders: no position beyond the training length
+BUILT = [(family, row) for family in FAMILIES for row in ROWS if row not in REFUSED[family][0]]
+MATRIX = Path(__file__).resolve().parents[2] / "results" / "MATRIX.md"
+BATCH = 2
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    return Pairs()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_refusals_are_those_of_the_table(pairs, family):
+    told = {}
+    for row in ROWS:
+        if row in SEQUENCES_ONLY | IMAGES_ONLY:  # no other row is refused: the next test runs it
+            try:
+                pairs.spec(row, family)
+            except UsageError as error:
+                told[row] = str(error)
+    rows, message = REFUSED[family]
+    assert set(told) == rows
+    assert all(f"attention={row} {message}" in text and "\n" not in text for row, text in told.items())
+
+
+def module_of(spec, net):
+    if spec.domain == "vision":
+        return Classifier(net, spec.training, spec.data.augmentation, spec.learning_rate, 2, spec.model.num_classes)
+    return CausalLM(net, spec.training, spec.learning_rate, 2, spec.model.num_scored)
+
+
+def batch_of(spec):
+    ids, generator = torch.arange(BATCH), torch.Generator().manual_seed(1)
+    if spec.domain == "vision":
+        side = spec.model.image_size
+        return torch.randn(BATCH, spec.model.in_chans, side, side, generator=generator), ids, ids
+    return torch.randint(spec.model.num_scored, (BATCH, spec.model.seq_len + 1), generator=generator), ids
+
+
+@pytest.mark.parametrize(("family", "row"), BUILT)
+def test_it_trains_and_goes_beyond_its_training_size(pairs, family, row):
+    spec = pairs.spec(row, family)
+    torch.manual_seed(0)
+    net = tasks.get(family).model(spec)
+    module = module_of(spec, net)
+    before = {name: p.detach().clone() for name, p in net.named_parameters()}
+    two_training_steps(module, batch_of(spec))
+    unmoved = [name for name, p in net.named_parameters() if torch.equal(p, before[name])]
+    assert not unmoved
+    with torch.inference_mode():
+        evaluated_beyond(spec, net.eval(), row)
+
+
+def two_training_steps(module, batch):
+    """With the run's own loss, optimizer and schedule."""
+    made = module.configure_optimizers()
+    for step in range(2):
+        loss = module.training_step(batch, step)
+        assert torch.isfinite(loss)
+        loss.backward()
+        without = [name for name, p in module.net.named_parameters() if p.grad is None]
+        assert not without and all(torch.isfinite(p.grad).all() for p in module.net.parameters())
+        made["optimizer"].step()
+        made["lr_scheduler"]["scheduler"].step()
+        made["optimizer"].zero_grad(set_to_none=True)
+
+
+def evaluated_beyond(spec, net, row):
+    if spec.domain == "vision":
+        side = max(spec.evaluation.pixels.values())
+        assert side > 2 * spec.model.image_size
+        logits = net(torch.randn(1, spec.model.in_chans, side, side))
+    else:
+        length = 2 * spec.model.seq_len
+        is_limited = net.max_positions is not None and length > net.max_positions
+        assert is_limited == (row in LIMITED)
+        if is_limited:
+            assert out_of_range(net).startswith(f"not applicable: positions beyond {spec.model.seq_len} ")
+            length = net.max_positions
+        logits = net(torch.randint(spec.model.num_scored, (1, length)))
+        assert logits.shape == (1, length, spec.model.vocab_size)
+    assert torch.isfinite(logits).all()
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_capabilities_are_what_the_models_answer(pairs, row):
+    assert read_capabilities()[row] == facts_of(pairs, row), "run: python -m goatbench.matrix"
+
+
+def test_generated_files_know_every_row_and_task(pairs):
+    """Cells are compared for one task of each family; the others take as long as writing the file anew."""
+    written = read_matrix(MATRIX.read_text(encoding="utf-8"))
+    assert list(written) == list(read_capabilities()) == pairs.rows, "run: python -m goatbench.matrix"
+    assert {frozenset(cells) for cells in written.values()} == {frozenset(pairs.tasks)}, "run: python -m goatbench.matrix"
+    for family in FAMILIES:
+        expected = {row: UNDEFINED if row in REFUSED[family][0] else OK for row in pairs.rows}
+        assert {row: written[row][family].partition(" ")[0] for row in pairs.rows} == expected
