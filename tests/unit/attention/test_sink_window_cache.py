@@ -19,7 +19,7 @@ from goatbench.models.streaming import streaming
 
 CAUSAL = Mask(causal=True)
 EMBEDDED = ["learned_absolute", "sinusoidal"]
-STREAMING = [name for name in LINES if name not in [*EMBEDDED, "rope+sink_token"]]  # a token before the stream is in no place of it
+STREAMING = [name for name in LINES if name not in EMBEDDED and "sink_token" not in name]  # a token before the stream has no place in it
 ONE_AT_A_TIME = [  # streams of their own, several maps, or a rotation beside what is not relative
     name for name in STREAMING if name in ("fox", "cable", "fope", "goat+rope", "diff_v1", "diff_v2", "goat_diff", "mta", "mta_conv")
 ]
