@@ -137,6 +137,7 @@ _TEXT_TASKS = {
     "toy_blocks_last": "toy_blocks:TOY_BLOCKS_LAST",
     "toy_blocks8": "toy_blocks:TOY_BLOCKS8",
     "attention_stats": "attention_stats:ATTENTION_STATS",
+    "precision": "precision:PRECISION",
     "attention_stats_needle": "attention_stats:ATTENTION_STATS_NEEDLE",
 }
 tasks = Registry(

@@ -16,7 +16,7 @@ from goatbench.records.record import Curve, Measurement, Metric, Outcome, TaskCa
 from goatbench.spec import GenomeRunSpec, TextRunSpec, ToyRunSpec
 
 from . import genome, retrieval, text
-from .causal import MAX_CURVE_POINTS, CausalTask, device_of, out_of_range
+from .causal import MAX_CURVE_POINTS, CausalTask, contexts_of, device_of, out_of_range
 
 if TYPE_CHECKING:
     import numpy as np
@@ -106,10 +106,6 @@ class ToyAttention(retrieval.Retrieval):
 
     def measure(self, spec: ToyRunSpec, net: Decoder, data: SyntheticData, folder: Path | None) -> Outcome:
         return measure(spec, net, {context: data.test_windows(context) for context in contexts_of(spec)}, folder)
-
-
-def contexts_of(spec: Any) -> list[int]:
-    return [spec.model.seq_len * multiple for multiple in sorted({1, *spec.task.multiples})]
 
 
 def softmax_only(net: Decoder) -> Decoder:

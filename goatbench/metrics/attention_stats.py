@@ -176,11 +176,11 @@ def query_blocks(problem: Problem, max_logits: int) -> Iterator[Problem]:
     size = max(1, max_logits // (batch * num_heads * problem.k.shape[2]))
     for start in range(0, num_queries, size):
         part = slice(start, min(start + size, num_queries))
-        mask = BoundMask(problem.mask.mask, _take(problem.mask.query_positions, part), problem.mask.key_positions)
+        mask = BoundMask(problem.mask.mask, take_positions(problem.mask.query_positions, part), problem.mask.key_positions)
         yield replace(problem, q=problem.q[:, :, part], prior=_take_prior(problem.prior, part), mask=mask)
 
 
-def _take(positions: Positions, part: slice) -> Positions:
+def take_positions(positions: Positions, part: slice) -> Positions:
     length = part.stop - part.start
     layout = positions.layout
     layout = Line(layout.offset + part.start, length) if isinstance(layout, Line) else Scattered(length)
