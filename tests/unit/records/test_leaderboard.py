@@ -55,7 +55,7 @@ def test_a_metric_without_a_better_end_is_sorted_and_ranks_nobody(card, make_rec
     """Three seeds each, far apart: any other metric would rank them."""
     first, *others = card.metrics
     description = card.model_copy(update={"metrics": (first.model_copy(update={"direction": "none"}), *others)})
-    records = series(make_record, "rope", (0.2, 0.21, 0.22)) + series(make_record, "goat", (0.5, 0.51, 0.52), first_run=3)
+    records = series(make_record, "rope", (0.2, 0.21, 0.22)) + series(make_record, "goat", (0.5, 0.52, 0.51), first_run=3)
     board = only(build_boards(description, records))
     assert [(row.name, row.rank) for row in board.rows] == [("goat", ""), ("rope", "")]
     assert board.title.endswith("top1 (%) ↕") and board.columns[1].head == "28 (512)↕"
