@@ -104,14 +104,13 @@ def _task_lines(tree: ConfigTree, name: str) -> list[str]:
     card, comment = tasks.get(name).card, tree.comment("task", name)
     metric = card.metric(card.primary_metric)
     conditions = ", ".join(f"{key} {value}" for key, value in card.primary_conditions.items())
-    better = {"higher": "higher is better", "lower": "lower is better"}
     lines = [f"task {card.name}, version {card.version} ({card.domain})", *_wrap("what", card.summary), *_wrap("protocol", card.protocol)]
-    lines += _wrap("headline", f"{metric.name} at {conditions}, {better[metric.direction]}")
+    lines += _wrap("headline", f"{metric.name} at {conditions}, {metric.reading}")
     for one in card.metrics:
         levels = one.chance if isinstance(one.chance, dict) else {} if one.chance is None else {"": one.chance}
         chance = " ".join(["chance", *(f"{level:g} {scale}".strip() for scale, level in levels.items())]) if levels else "no chance level"
         shown = ", shown in percent" if one.percent else ""
-        lines += _wrap("metric", f"{one.name}: {one.unit}{shown}, {better[one.direction]}, {chance}")
+        lines += _wrap("metric", f"{one.name}: {one.unit}{shown}, {one.reading}, {chance}")
     for scale, text in card.expected_time.items():
         lines += _wrap("time", f"{scale}: {text}")
     lines += [line for text in comment if text.startswith("Expected") for line in _wrap("expected", text)]

@@ -18,8 +18,7 @@ def outcome_lines(record: RunRecord, card: TaskCard, path: Path) -> list[str]:
     rows = []
     for metric in card.metrics:
         for variant in variants if metric.name == card.primary_metric else [v for v in variants if v not in references]:
-            arrow = "↑" if metric.direction == "higher" else "↓"
-            label = f"{metric.name}{' %' if metric.percent else ''} {arrow} {variant}".strip()
+            label = f"{metric.name}{' %' if metric.percent else ''} {metric.arrow} {variant}".strip()
             rows.append([label, *(_cell(cells.get((metric.name, variant, c)), metric) for c in columns)])
     widths = [max(len(row[n]) for row in [header, *rows]) for n in range(len(header))]
     for row in [header, *rows]:

@@ -118,6 +118,7 @@ _GENOME_TASKS = {
     "genome_gc": "genome_gc:GENOME_GC",
     "genome_memory": "genome_memory:GENOME_MEMORY",
     "genome_tuning": "genome_nll:GENOME_TUNING",
+    "attention_stats_genome": "attention_stats:ATTENTION_STATS_GENOME",
 }
 _TEXT_TASKS = {
     "lm_length": "lm_length:LM_LENGTH",
@@ -135,6 +136,9 @@ _TEXT_TASKS = {
     "toy_blocks_first": "toy_blocks:TOY_BLOCKS_FIRST",
     "toy_blocks_last": "toy_blocks:TOY_BLOCKS_LAST",
     "toy_blocks8": "toy_blocks:TOY_BLOCKS8",
+    "attention_stats": "attention_stats:ATTENTION_STATS",
+    "precision": "precision:PRECISION",
+    "attention_stats_needle": "attention_stats:ATTENTION_STATS_NEEDLE",
 }
 tasks = Registry(
     "task",

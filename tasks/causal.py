@@ -115,6 +115,11 @@ def unit_contradictions(measurements: Iterable[Measurement]) -> Iterator[str]:
                 yield f"{name} = {found[name].value:g}, but nll_nats = {nats:g} means {value:g} ({canonical_json(conditions)})"
 
 
+def contexts_of(spec: Any) -> list[int]:
+    """Tokens of every length that the task asks for, the training length first."""
+    return [spec.model.seq_len * multiple for multiple in sorted({1, *spec.task.multiples})]
+
+
 def machine_of(spec: RunSpec) -> dict[str, int]:
     """The arguments of a CausalData that the machine decides, and the batch."""
     return {

@@ -1,4 +1,4 @@
-"""Where attention goes: mass on the first token, entropy, mass on the latest keys, largest probability, per layer and head.
+"""Where attention goes: mass on the first token and on the latest keys, entropy, distance, largest probability, per layer and head.
 
 Worked out from the logits that the model really uses (content, prior, mask, sink) in blocks of queries, so that memory is linear in
 the length. L layers, B batch, H query heads, Q queries, K keys.
@@ -35,6 +35,9 @@ class AttentionStats:
     entropy_nats, entropy_share: of the distribution over keys given that it is not the learned sink, and the same over ln(visible keys).
     recent_mass: probability of the `recent` latest visible keys, the query included (rows with more visible keys; NaN without any).
     sink_mass:   probability of the learned sink (all rows; 0 where there is none). Masses and sink add up to 1.
+    distance, distance_share: mean distance to a key (Euclidean, in tokens or patches, of what is not in the sink), and the same over that
+                 of the farthest visible key. Keys without a coordinate (prefix tokens) are left out.
+    largest_norm: [L], the largest Euclidean norm of a token in what each block hands on.
     num_rows, num_recent_rows: queries a head in the means over rows with at least 2, and with more than `recent` visible keys.
     """
 
@@ -45,6 +48,9 @@ class AttentionStats:
     entropy_share: Tensor
     recent_mass: Tensor
     sink_mass: Tensor
+    distance: Tensor
+    distance_share: Tensor
+    largest_norm: Tensor
     num_rows: int
     num_recent_rows: int
 
@@ -56,11 +62,12 @@ def attention_stats(net: Backbone, tokens: Tensor, recent: int = 128) -> Attenti
     """
     if recent < 1:
         raise ValueError(f"recent = {recent}: at least 1 key")
+    require_softmax(net)
     layers = net.attention_layers
-    for layer in layers:
-        if type(layer.inner) is not Softmax:
-            raise ValueError(f"{type(layer.inner).__name__} has no rows of probabilities that one softmax makes: no attention statistics")
     watching = [_Watching(layer.kernel, recent) for layer in layers]
+    norms: list[Tensor] = []
+    note = lambda block, inputs, out: norms.append(torch.linalg.vector_norm(out.double(), dim=-1).amax())
+    hooks = [block.register_forward_hook(note) for block in net.blocks]
     was_training = net.training
     net.eval()
     try:
@@ -70,9 +77,17 @@ def attention_stats(net: Backbone, tokens: Tensor, recent: int = 128) -> Attenti
             net(tokens)
     finally:
         net.train(was_training)
-        for layer, kernel in zip(layers, watching, strict=True):
+        for layer, kernel, hook in zip(layers, watching, hooks, strict=True):
             layer.kernel = kernel.kernel
-    return _means([kernel.sums for kernel in watching], recent)
+            hook.remove()
+    return _means([kernel.sums for kernel in watching], torch.stack(norms).cpu(), recent)
+
+
+def require_softmax(net: Backbone) -> None:
+    """ValueError, with the name of the inner attention, unless each row of every layer is one softmax over the keys (and a sink)."""
+    for layer in net.attention_layers:
+        if not isinstance(layer.inner, Softmax):
+            raise ValueError(f"{type(layer.inner).__name__} has no rows of probabilities that one softmax makes: no attention statistics")
 
 
 class _Watching:
@@ -100,7 +115,7 @@ class _Watching:
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """heads: [6, H] float64 sums of first, max, entropy, share, recent, sink; rows: [3] summed rows, of 2 keys and recent, of all."""
+    """heads: [8, H] float64 sums, in the order of `_sums`; rows: [3] summed rows, of 2 keys and recent, of all."""
 
     heads: Tensor
     rows: Tensor
@@ -120,6 +135,7 @@ def _sums(problem: Problem, recent: int) -> _Sums:
     is_recent = allowed & (allowed.flip(-1).cumsum(-1).flip(-1) <= recent)
     is_first = problem.mask.key_positions.order.eq(0)[:, None, None, :]
     choice, long = visible >= 2, visible > recent
+    distance, farthest = _distances(problem.mask, allowed, probabilities)
     columns = (
         (share * (probabilities * is_first).sum(-1), choice),
         (share * probabilities.amax(-1), choice),
@@ -127,17 +143,30 @@ def _sums(problem: Problem, recent: int) -> _Sums:
         (entropy / visible.clamp_min(2).log(), choice),
         (share * (probabilities * is_recent).sum(-1), long),
         (1 - share, visible >= 1),
+        (distance, choice),
+        (distance / farthest, choice),
     )
     heads = torch.stack([torch.where(rows, value.double(), 0.0).sum((0, 2)) for value, rows in columns])
     return _Sums(heads, torch.stack([choice.sum(), long.sum(), (visible >= 1).sum()]))
 
 
-def _means(layers: list[_Sums], recent: int) -> AttentionStats:
-    heads = torch.stack([layer.heads for layer in layers], dim=1).cpu()  # [6, L, H]
+def _distances(mask: BoundMask, allowed: Tensor, probabilities: Tensor) -> tuple[Tensor, Tensor]:
+    """[B, H, Q] mean distance to a key under the probabilities, and [B|1, 1, Q] to the farthest visible one, at least 1."""
+    queries, keys = mask.query_positions, mask.key_positions
+    exact = "donot_use_mm_for_euclid_dist"
+    distances = torch.cdist(queries.coords, keys.coords, compute_mode=exact)[:, None].to(probabilities.dtype)  # [B|1, 1, Q, K]
+    has_place = ~keys.is_prefix[:, None, None, :]
+    weights = probabilities * has_place
+    mean = (weights * distances).sum(-1) / weights.sum(-1).clamp_min(torch.finfo(weights.dtype).tiny)
+    return mean, (distances * (allowed & has_place)).amax(-1).clamp_min(1)
+
+
+def _means(layers: list[_Sums], norms: Tensor, recent: int) -> AttentionStats:
+    heads = torch.stack([layer.heads for layer in layers], dim=1).cpu()  # [8, L, H]
     choice, long, rows = (int(n) for n in layers[0].rows)
-    counts = torch.tensor([choice, choice, choice, choice, long, rows], dtype=torch.float64)
-    first, largest, entropy, share, latest, sink = heads / counts[:, None, None]
-    return AttentionStats(recent, first, largest, entropy, share, latest, sink, choice, long)
+    counts = torch.tensor([choice, choice, choice, choice, long, rows, choice, choice], dtype=torch.float64)
+    first, largest, entropy, share, latest, sink, distance, reach = heads / counts[:, None, None]
+    return AttentionStats(recent, first, largest, entropy, share, latest, sink, distance, reach, norms, choice, long)
 
 
 def query_blocks(problem: Problem, max_logits: int) -> Iterator[Problem]:
@@ -147,11 +176,11 @@ def query_blocks(problem: Problem, max_logits: int) -> Iterator[Problem]:
     size = max(1, max_logits // (batch * num_heads * problem.k.shape[2]))
     for start in range(0, num_queries, size):
         part = slice(start, min(start + size, num_queries))
-        mask = BoundMask(problem.mask.mask, _take(problem.mask.query_positions, part), problem.mask.key_positions)
+        mask = BoundMask(problem.mask.mask, take_positions(problem.mask.query_positions, part), problem.mask.key_positions)
         yield replace(problem, q=problem.q[:, :, part], prior=_take_prior(problem.prior, part), mask=mask)
 
 
-def _take(positions: Positions, part: slice) -> Positions:
+def take_positions(positions: Positions, part: slice) -> Positions:
     length = part.stop - part.start
     layout = positions.layout
     layout = Line(layout.offset + part.start, length) if isinstance(layout, Line) else Scattered(length)

@@ -53,7 +53,7 @@ def _split(group: Group, groups: list[Group]) -> Iterable[str]:
 
 def _reading(card: TaskCard, metric: Metric, group: Group, headline: str | None) -> str:
     unit = "percent" if metric.percent else metric.unit
-    parts = [f"{metric.name} in {unit}, {metric.direction} is better"]
+    parts = [f"{metric.name} in {unit}, {metric.reading}"]
     chance = metric.chance_at(group.key["scale"])
     if chance is not None:
         parts.append(f"chance is {chance * (100 if metric.percent else 1):.{metric.digits}f}")
@@ -80,6 +80,9 @@ def _significance(
     metric: Metric, group: Group, headline: str | None, ranks: dict[str, str], comparisons: list[Comparison]
 ) -> Iterable[str]:
     if headline is None:
+        return
+    if metric.direction == "none":
+        yield "a description, no score: rows are sorted, not ranked"
         return
     if not ranks:
         yield "no row has two seeds: nothing can be said about significance, and nothing is ranked"
@@ -108,7 +111,7 @@ def _significance(
 
 def _difference(metric: Metric, comparison: Comparison) -> str:
     assert comparison.difference is not None
-    sign = (1 if metric.direction == "higher" else -1) * (100 if metric.percent else 1)
+    sign = metric.sign * (100 if metric.percent else 1)
     p = "no test, equal in every seed" if comparison.p_adjusted is None else f"p = {comparison.p_adjusted:.2g}"
     return f"{comparison.name} ({sign * comparison.difference.mean:+.{metric.digits}f}, {p})"
 

@@ -39,6 +39,7 @@ def _board(card: TaskCard, metric: Metric, group: Group, groups: list[Group]) ->
     order = sorted(group.rows, key=lambda name: (name not in means, -means.get(name, 0.0), name))
     unlearned = {name for name, row in group.rows.items() if not _has_learned(card, row)}
     rivals = [name for name in order if name in means and group.rows[name].attention not in card.controls and name not in unlearned]
+    rivals = [] if metric.direction == "none" else rivals
     plain = [name for name in rivals if group.rows[name].is_plain]
     ranks, comparisons = rank_groups(plain, [name for name in rivals if name not in plain], scores)
 
@@ -56,9 +57,8 @@ def _board(card: TaskCard, metric: Metric, group: Group, groups: list[Group]) ->
         is_control = row.attention in card.controls
         rows.append(Row(name, cells, ranks.get(name, ""), row.is_plain, is_control, is_local, is_unlearned=name in unlearned))
     rows = _with_references(metric, group, rows, columns, headline)
-    arrow = "↑" if metric.direction == "higher" else "↓"
     unit = "%" if metric.percent else metric.unit
-    title = f"{card.name}@v{group.key['version']} · {group.key['scale']} · {metric.name} ({unit}) {arrow}"
+    title = f"{card.name}@v{group.key['version']} · {group.key['scale']} · {metric.name} ({unit}) {metric.arrow}"
     head = columns[headline].head if headline in columns else None
     notes = notes_of(card, metric, group, groups, rows, head, ranks, comparisons)
     return Board(title, (*columns.values(), *(column for column, _ in extras)), tuple(rows), tuple(notes))
@@ -78,12 +78,11 @@ def _has_learned(card: TaskCard, row: RowSamples) -> bool:
 
 def _with_references(metric: Metric, group: Group, rows: list[Row], columns: dict[Any, Column], headline: Any) -> list[Row]:
     """Yardsticks among the rows, where their headline value puts them; not ranked, without spread (they have no seed)."""
-    sign = 1 if metric.direction == "higher" else -1
     factor = 100 if metric.percent else 1
 
     def place(row: Row) -> float:
         cell = row.cells.get(columns[headline].key if headline in columns else "")
-        return -sign * cell.summary.mean if cell is not None and cell.summary is not None else float("inf")
+        return -metric.sign * cell.summary.mean if cell is not None and cell.summary is not None else float("inf")
 
     yardsticks = []
     for name, sample in group.references.items():
@@ -95,9 +94,8 @@ def _with_references(metric: Metric, group: Group, rows: list[Row], columns: dic
 
 def _scores(metric: Metric, row: RowSamples, headline: Any) -> dict[int, float]:
     """Headline value by seed, turned so that higher is better."""
-    sign = 1 if metric.direction == "higher" else -1
     measured = ((sample.record.seed, sample.cells.get(headline)) for sample in row.finished)
-    return {seed: sign * m.value for seed, m in measured if m is not None and m.value is not None}
+    return {seed: metric.sign * m.value for seed, m in measured if m is not None and m.value is not None}
 
 
 def _score_columns(card: TaskCard, metric: Metric, group: Group, headline: Any) -> dict[Any, Column]:
@@ -110,7 +108,7 @@ def _score_columns(card: TaskCard, metric: Metric, group: Group, headline: Any) 
     for value in sorted(labels, key=lambda v: (isinstance(v, str), v)):
         label = next(iter(labels[value])) if len(labels[value]) == 1 else value
         head = f"{value}" if label == value else f"{label} ({value})"
-        arrow = {"higher": "↑", "lower": "↓"}[metric.direction] if value == headline else ""
+        arrow = metric.arrow if value == headline else ""
         columns[value] = Column(f"{value}", head + arrow)
     return columns
 

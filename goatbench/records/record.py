@@ -207,11 +207,24 @@ class Metric(Strict):
 
     name: str
     unit: str
-    direction: Literal["higher", "lower"]
+    direction: Literal["higher", "lower", "none"]  # none: neither end is better; boards are sorted by it and rank nobody
     chance: float | dict[str, float] | None = None  # of a blind guess; by scale where the number of classes differs
     bounds: tuple[float | None, float | None] | None = None  # what a value can be; None: open on that side
     digits: int = 1
     percent: bool = False  # stored as a fraction, shown times 100
+
+    @property
+    def arrow(self) -> str:
+        return {"higher": "↑", "lower": "↓", "none": "↕"}[self.direction]
+
+    @property
+    def sign(self) -> int:
+        """1 where larger values come first on a board, else -1."""
+        return -1 if self.direction == "lower" else 1
+
+    @property
+    def reading(self) -> str:
+        return "neither end is better" if self.direction == "none" else f"{self.direction} is better"
 
     def chance_at(self, scale: str) -> float | None:
         return self.chance.get(scale) if isinstance(self.chance, dict) else self.chance

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from attention_cases import GRIDS, LINES, OPTIONS, randomise
+from attention_cases import GRIDS, OPTIONS, randomise
 
 from goatbench.attention.mask import Mask
 from goatbench.attention.positions import Positions
@@ -16,7 +16,8 @@ from goatbench.metrics.attention_stats import attention_stats
 from goatbench.models import Decoder
 
 LENGTH, RECENT = 33, 8
-FIELDS = ("first_mass", "max_mass", "entropy_nats", "entropy_share", "recent_mass", "sink_mass")
+FIELDS = ("first_mass", "max_mass", "entropy_nats", "entropy_share", "recent_mass", "sink_mass", "distance", "distance_share")
+NAMES = ["nope", "rope", "goat", "goat_reference", "alibi", "t5", "bam", "sink_scalar"]  # content, lanes, biases, a temperature, a sink
 
 
 def decoder(name: str, **sizes) -> Decoder:
@@ -37,9 +38,10 @@ def tokens(batch: int = 2, length: int = LENGTH) -> torch.Tensor:
     return torch.randint(5, (batch, length), generator=torch.Generator().manual_seed(1))
 
 
-def dense_rows(net: Decoder, ids: torch.Tensor) -> list[torch.Tensor]:
-    """Layer by layer the whole matrix of probabilities [B, H, Q, 1 + K], the sink first: plain softmax over everything."""
-    length, found = ids.shape[1], []
+def dense_rows(net: Decoder, ids: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """Layer by layer the whole matrix of probabilities [B, H, Q, 1 + K], the sink first: plain softmax over everything. And the largest
+    norm of a token behind each layer."""
+    length, found, norms = ids.shape[1], [], []
     positions = Positions.line(length)
     x = net.position.embed(net.token_embedding(ids), positions)
     for block in net.blocks:
@@ -47,14 +49,16 @@ def dense_rows(net: Decoder, ids: torch.Tensor) -> list[torch.Tensor]:
         heads = lambda t, n: t.unflatten(-1, (n, -1)).transpose(1, 2)
         q = attn.scheme.rotate(heads(attn.q_proj(y), attn.head_layout.num_q), positions, Role.QUERY)
         k = attn.scheme.rotate(heads(attn.k_proj(y), attn.head_layout.num_k), positions, Role.KEY)
-        prior = attn.scheme.prior(positions, positions)
+        prior, temperature = attn.scheme.prior(positions, positions), attn.scheme.temperature(positions)
+        q = q if temperature is None else q * temperature[..., None]
         logits = q @ k.transpose(-1, -2) * attn.scale + prior.dense(2, length, length, dtype=torch.float64)
         logits = logits.masked_fill(torch.ones(length, length).triu(1).bool(), -math.inf)
         sink = torch.full((2,), -math.inf) if prior.sink is None else prior.sink
         column = sink.double()[None, :, None, None].expand(len(ids), 2, length, 1)
         found.append(torch.cat((column, logits), dim=-1).softmax(-1))
         x = block(x, positions, Mask(causal=True))
-    return found
+        norms.append(x.square().sum(-1).sqrt().max())
+    return found, torch.stack(norms)
 
 
 def expected_stats(p: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -66,6 +70,9 @@ def expected_stats(p: torch.Tensor) -> dict[str, torch.Tensor]:
         entropy = -(given * given.log()).sum(-1)
         rows["sink_mass"].append(sink)
         if i >= 1:
+            distance = (given * torch.arange(i, -1, -1)).sum(-1)
+            rows["distance"].append(distance)
+            rows["distance_share"].append(distance / i)
             rows["first_mass"].append(keys[..., 0])
             rows["max_mass"].append(keys.amax(-1))
             rows["entropy_nats"].append(entropy)
@@ -75,17 +82,19 @@ def expected_stats(p: torch.Tensor) -> dict[str, torch.Tensor]:
     return {name: torch.stack(values).mean((0, 1)) for name, values in rows.items()}
 
 
-@pytest.mark.parametrize("block_logits", [1, 2 * 2 * LENGTH * 5, 2**22])  # one query, five queries, all at once
-@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize("block_logits", [2 * 2 * LENGTH * 5, 2**22])  # five queries, all at once
+@pytest.mark.parametrize("name", NAMES)
 def test_blocks_equal_a_dense_softmax(name, block_logits, monkeypatch):
     monkeypatch.setattr(module, "BLOCK_LOGITS", block_logits)
     net, ids = decoder(name), tokens()
     with torch.no_grad():
-        expected = [expected_stats(p) for p in dense_rows(net, ids)]
+        rows, norms = dense_rows(net, ids)
+    expected = [expected_stats(p) for p in rows]
     found = attention_stats(net, ids, recent=RECENT)
     for field in FIELDS:
         value = getattr(found, field)
         torch.testing.assert_close(value, torch.stack([layer[field] for layer in expected]), rtol=0, atol=1e-10)
+    torch.testing.assert_close(found.largest_norm, norms, rtol=1e-10, atol=0)
     assert (found.num_rows, found.num_recent_rows) == (2 * (LENGTH - 1), 2 * (LENGTH - RECENT))
     assert (found.sink_mass > 0.01).all() if name == "sink_scalar" else (found.sink_mass.abs() < 1e-12).all()
     assert net.training and net.blocks[0].attn.kernel.name == "auto"  # left as it was
@@ -104,6 +113,8 @@ def test_uniform_attention_has_the_closed_forms():
     close(found.entropy_share, torch.ones(2, 2, dtype=torch.float64))
     close(found.first_mass, mean([1 / n for n in seen]))
     close(found.max_mass, mean([1 / n for n in seen]))
+    close(found.distance, mean([(n - 1) / 2 for n in seen]))
+    close(found.distance_share, mean([0.5 for _ in seen]))
     close(found.recent_mass, mean([RECENT / n for n in range(RECENT + 1, LENGTH + 1)]))
 
 
@@ -112,6 +123,33 @@ def test_rows_that_are_trivially_one_are_left_out():
     assert found.num_recent_rows == 0 and found.recent_mass.isnan().all() and found.first_mass.isfinite().all()
     with pytest.raises(ValueError, match="recent = 0"):
         attention_stats(decoder("alibi"), tokens(), recent=0)
+
+
+def test_one_query_at_a_time(monkeypatch):
+    net, ids = decoder("alibi", depth=1), tokens(1)
+    whole = attention_stats(net, ids, recent=RECENT)
+    monkeypatch.setattr(module, "BLOCK_LOGITS", 1)
+    torch.testing.assert_close(attention_stats(net, ids, recent=RECENT).distance, whole.distance, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("inner", "name"), [("multi_token", "MultiToken"), ("differential_v1", "DifferentialV1")])
+def test_rows_that_do_not_sum_to_one_are_refused_by_name(inner, name):
+    torch.manual_seed(0)
+    net = Decoder("rope", vocab_size=5, num_scored=5, seq_len=48, embed_dim=64, depth=1, num_heads=2, inner=inner)
+    with pytest.raises(ValueError, match=f"^{name} has no rows of probabilities"):
+        attention_stats(net, tokens())
+
+
+def test_tokens_before_the_sequence_have_no_distance():
+    """Behind a learned token that takes all the attention, distances are those among the others."""
+    net = decoder("sink_token", depth=1)
+    with torch.no_grad():
+        for parameter in (net.blocks[0].attn.q_proj.weight, net.blocks[0].attn.k_proj.weight):
+            parameter.zero_()
+    found = attention_stats(net, tokens(), recent=RECENT)
+    # the learned token's own row sees 1 key; row i of the sequence sees the token and i + 1 keys, all with equal mass
+    expected = sum(i / 2 for i in range(LENGTH)) / LENGTH
+    torch.testing.assert_close(found.distance, torch.full((1, 2), expected, dtype=torch.float64), rtol=0, atol=1e-12)
 
 
 def test_elementwise_biases_know_which_query_they_are_asked_about(monkeypatch):

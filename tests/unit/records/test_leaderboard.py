@@ -51,6 +51,21 @@ def test_a_cell_is_mean_and_standard_deviation_over_seeds(card, make_record):
     assert [column.head for column in board.columns] == ["12 (224)", "28 (512)↑", "seeds", "params", "CPU-s"]
 
 
+def test_a_metric_without_a_better_end_is_sorted_and_ranks_nobody(card, make_record):
+    """Three seeds each, far apart: any other metric would rank them."""
+    first, *others = card.metrics
+    description = card.model_copy(update={"metrics": (first.model_copy(update={"direction": "none"}), *others)})
+    records = series(make_record, "rope", (0.2, 0.21, 0.22)) + series(make_record, "goat", (0.5, 0.52, 0.51), first_run=3)
+    board = only(build_boards(description, records))
+    assert [(row.name, row.rank) for row in board.rows] == [("goat", ""), ("rope", "")]
+    assert board.title.endswith("top1 (%) ↕") and board.columns[1].head == "28 (512)↕"
+    assert any(note.startswith("top1 in percent, neither end is better") and note.endswith("sorted by 28 (512)") for note in board.notes)
+    assert "a description, no score: rows are sorted, not ranked" in board.notes
+    assert not any("distinguishable" in note or "nothing is ranked" in note for note in board.notes)
+    ranked = only(build_boards(card, records))
+    assert [(row.name, row.rank) for row in ranked.rows] == [("goat", "1"), ("rope", "2")]
+
+
 def test_one_seed_is_marked_and_not_ranked(card, make_record):
     board = only(build_boards(card, series(make_record, "goat", (0.4,))))
     assert row(board, "goat").cells["512"].text == "40.0±?" and row(board, "goat").rank == ""
