@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from .boards import PlotKind
-from .completion import complete_name, complete_override, complete_task
+from .boards import Format, PlotKind
+from .completion import complete_attention, complete_metric, complete_name, complete_override, complete_scale, complete_task
 from .errors import UsageError
 
 app = typer.Typer(
@@ -42,11 +42,6 @@ class Section(StrEnum):
     DATA = "data"
     EVALUATIONS = "evaluations"
     TRAINERS = "trainers"
-
-
-class Format(StrEnum):
-    TERMINAL = "terminal"
-    MD = "md"
 
 
 @app.command()
@@ -137,12 +132,24 @@ def show(
 
 @app.command()
 def leaderboard(
-    names: Annotated[list[str], typer.Argument(metavar="TASK", help="NAME or task=NAME.", autocompletion=complete_task)],
-    scale: Annotated[str | None, typer.Option(metavar="NAME", help="Only this scale.")] = None,
-    metric: Annotated[str | None, typer.Option(metavar="NAME", help="Another metric of the task than its primary one.")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TASK]...", help="NAME or task=NAME; none: all that have results.", autocompletion=complete_task),
+    ] = None,
+    scale: Annotated[str | None, typer.Option(metavar="NAME", help="Only this scale.", autocompletion=complete_scale)] = None,
+    metric: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Another metric of the task than its primary one.", autocompletion=complete_metric)
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(metavar="ROW", help="Cells become differences to this row, paired by seed.", autocompletion=complete_attention),
+    ] = None,
+    overall: Annotated[bool, typer.Option("--overall", help="Mean rank and gain across tasks instead (scale embedded).")] = False,
+    published: Annotated[bool, typer.Option("--published", help="Leave the runs of this machine out.")] = False,
     runs_dir: RunsDir = "runs",
     results_dir: ResultsDir = None,
-    format_: Annotated[Format, typer.Option("--format", help="terminal or md (Markdown).")] = Format.TERMINAL,
+    format_: Annotated[Format, typer.Option("--format", help="csv and json carry every number unrounded.")] = Format.TERMINAL,
+    out: Annotated[str | None, typer.Option(metavar="FILE", help="Write to this file instead of standard output.")] = None,
     plot: Annotated[str | None, typer.Option(metavar="PATH", help="Also draw the first board: PATH.png and PATH.svg.")] = None,
     kind: Annotated[
         PlotKind | None,
@@ -153,13 +160,20 @@ def leaderboard(
 
     Example: goatbench leaderboard task=vit_resolution
 
+    Against one row: goatbench leaderboard task=genome_nll --against rope
+
+    As a file: goatbench leaderboard task=genome_nll --format csv --out genome_nll.csv
+
+    Across tasks: goatbench leaderboard --overall
+
     As curves: goatbench leaderboard task=vit_resolution --plot resolution
 
     Depth by length: goatbench leaderboard task=needle --plot needle --kind heatmap
     """
-    from .boards import print_boards
+    from .boards import Asked, Places, print_boards
 
-    print_boards(names, scale, metric, runs_dir, results_dir, markdown=format_ is Format.MD, plot=plot, kind=kind)
+    asked = Asked(names or (), scale, metric, against, overall)
+    print_boards(asked, Places(None if published else runs_dir, results_dir), format_, out, plot, kind)
 
 
 @app.command()

@@ -29,6 +29,25 @@ def complete_name(incomplete: str) -> list[str]:
     return [name for group in GROUPS for name in tree.options(group) if name.startswith(incomplete)]
 
 
+def complete_attention(incomplete: str) -> list[str]:
+    """Attentions, for `leaderboard --against` and `compare`."""
+    return [name for name in ConfigTree.find().options("attention") if name.startswith(incomplete)]
+
+
+def complete_scale(incomplete: str) -> list[str]:
+    return [name for name in ConfigTree.find().options("scale") if name.startswith(incomplete)]
+
+
+def complete_metric(context: typer.Context, incomplete: str) -> list[str]:
+    """Metrics of the tasks that stand before the cursor, of all tasks if none does."""
+    from .registry import load_plugins, tasks
+
+    load_plugins()
+    before = [name.removeprefix("task=") for name in context.params.get("names") or []]
+    cards = [tasks.get(name).card for name in before if name in tasks] or [tasks.get(name).card for name in tasks.names()]
+    return sorted({metric.name for card in cards for metric in card.metrics if metric.name.startswith(incomplete)})
+
+
 def candidates(args: list[str], incomplete: str) -> list[str]:
     """Candidates for the override under the cursor.
 
