@@ -86,6 +86,8 @@ def print_boards(
         boards = _boards(asked, wanted, submitted, local, places)
     _put(boards, form, out, is_page=not wanted and not asked.overall)
     if plot is not None:
+        if boards[0].facts["kind"] != "measured":
+            raise UsageError("--plot draws the board of one measured task: name a task with results, without --overall")
         card = tasks.get(boards[0].facts["task"]).card
         figure = _figure(kind, boards[0], card, submitted, local, asked.metric)
         print(f"drawn: {', '.join(_save(figure, plot))}", file=sys.stderr)
@@ -113,20 +115,25 @@ def _records(wanted: list[str], scale: str | None, places: Places) -> tuple[list
 def _boards(asked: Asked, wanted: list[str], submitted: list[RunRecord], local: list[RunRecord], places: Places) -> list[Board]:
     """Measured boards, task by task, each followed by what papers report of the task if paper scale is not ruled out."""
     from .records.leaderboard import build_boards, row_names
+    from .records.reported import read_reported, reported_boards
 
+    warnings: list[str] = []
+    tables = read_reported(places.root(), warnings) if asked.scale in (None, "paper") else []
+    for warning in warnings:
+        print(f"goatbench: skipped: {warning}", file=sys.stderr)
     boards: list[Board] = []
-    known_rows: list[str] = []
     for name in wanted or tasks.names():
         card = tasks.get(name).card
         found = build_boards(card, submitted, local, asked.metric if wanted else None, asked.against)
-        quoted: list[Board] = []
-        if not found and not quoted and wanted:
-            known_rows += row_names(card, submitted, local)
-            if asked.against is not None and known_rows:
-                raise UsageError(unknown("row", asked.against, sorted(set(known_rows))))
+        quoted = reported_boards(name, tables) if asked.against is None and asked.metric is None else []
+        if not (found or quoted) and wanted:
+            if asked.against is not None and (rows := row_names(card, submitted, local)):
+                raise UsageError(unknown("row", asked.against, rows))
             at = f" at scale {asked.scale}" if asked.scale else ""
             hint = f"goatbench run task={name}{f' scale={asked.scale}' if asked.scale else ''}"
             raise UsageError(f"no results of {name}{at} yet; make one with: {hint}")
+        if not found and wanted:
+            print(f"no measured results of {name}{f' at scale {asked.scale}' if asked.scale else ''} yet", file=sys.stderr)
         boards += [*found, *quoted]
     if not boards:
         raise UsageError("no results of any task yet; make one with: goatbench run")

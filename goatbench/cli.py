@@ -11,9 +11,10 @@ from typing import Annotated
 
 import typer
 
-from .boards import Format, PlotKind
-from .completion import complete_attention, complete_metric, complete_name, complete_override, complete_scale, complete_task
+from .completion import complete_name_or_run, complete_override
 from .errors import UsageError
+from .options import ConfigDir, ResultsDir, RunsDir
+from .result_verbs import compare, leaderboard, submit
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -24,10 +25,6 @@ app = typer.Typer(
 )
 bench = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Speed and memory of single parts.")
 app.add_typer(bench, name="bench")
-
-ConfigDir = Annotated[str | None, typer.Option(metavar="DIR", help="A folder with YAML of your own, with the groups of configs/.")]
-RunsDir = Annotated[str, typer.Option(metavar="DIR", help="Where runs lie.")]
-ResultsDir = Annotated[str | None, typer.Option(metavar="DIR", help="Published results; default: those of this installation.")]
 
 
 class Cfg(StrEnum):
@@ -119,80 +116,46 @@ def list_(
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="A name that list prints.", autocompletion=complete_name)], config_dir: ConfigDir = None
+    name: Annotated[
+        str, typer.Argument(metavar="NAME|RUN", help="A name that list prints, or a run.", autocompletion=complete_name_or_run)
+    ],
+    config_dir: ConfigDir = None,
+    repro: Annotated[bool, typer.Option("--repro", help="Run it again and compare, measurement by measurement.")] = False,
+    runs_dir: RunsDir = "runs",
+    results_dir: ResultsDir = None,
 ) -> None:
-    """Everything about one name: a task's card, an attention's values and source, a scale's recipe.
+    """Everything about one name (a task's card, an attention's values and source, a scale's recipe) or one run.
 
     Example: goatbench show vit_res512
+
+    A run, by its id, folder or record file: goatbench show 20261129t202833-0d61a9b3-1f7ad4
+
+    Repeat it, in --runs-dir (exit code 1 if a measurement differs): goatbench show 20261129t202833-0d61a9b3-1f7ad4 --repro
     """
-    from .listing import show_lines
+    from .records.finding import is_run
 
-    print("\n".join(show_lines(name, config_dir)))
+    if not is_run(name):
+        if repro:
+            raise UsageError(f"--repro repeats a run: '{name}' is no run id, run folder or record file")
+        from .listing import show_lines
 
+        print("\n".join(show_lines(name, config_dir)))
+        return
+    from .boards import Places
+    from .show_run import load_run, repeat, repeat_overrides, reproduction_lines, run_lines
 
-@app.command()
-def leaderboard(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[TASK]...", help="NAME or task=NAME; none: all that have results.", autocompletion=complete_task),
-    ] = None,
-    scale: Annotated[str | None, typer.Option(metavar="NAME", help="Only this scale.", autocompletion=complete_scale)] = None,
-    metric: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Another metric of the task than its primary one.", autocompletion=complete_metric)
-    ] = None,
-    against: Annotated[
-        str | None,
-        typer.Option(metavar="ROW", help="Cells become differences to this row, paired by seed.", autocompletion=complete_attention),
-    ] = None,
-    overall: Annotated[bool, typer.Option("--overall", help="Mean rank and gain across tasks instead (scale embedded).")] = False,
-    published: Annotated[bool, typer.Option("--published", help="Leave the runs of this machine out.")] = False,
-    runs_dir: RunsDir = "runs",
-    results_dir: ResultsDir = None,
-    format_: Annotated[Format, typer.Option("--format", help="csv and json carry every number unrounded.")] = Format.TERMINAL,
-    out: Annotated[str | None, typer.Option(metavar="FILE", help="Write to this file instead of standard output.")] = None,
-    plot: Annotated[str | None, typer.Option(metavar="PATH", help="Also draw the first board: PATH.png and PATH.svg.")] = None,
-    kind: Annotated[
-        PlotKind | None,
-        typer.Option(help="What --plot draws: lines (the default), or heatmap: exact match by depth and length, a panel a row."),
-    ] = None,
-) -> None:
-    """Published and own results of a task, best first; own, not yet submitted runs are marked.
-
-    Example: goatbench leaderboard task=vit_resolution
-
-    Against one row: goatbench leaderboard task=genome_nll --against rope
-
-    As a file: goatbench leaderboard task=genome_nll --format csv --out genome_nll.csv
-
-    Across tasks: goatbench leaderboard --overall
-
-    As curves: goatbench leaderboard task=vit_resolution --plot resolution
-
-    Depth by length: goatbench leaderboard task=needle --plot needle --kind heatmap
-    """
-    from .boards import Asked, Places, print_boards
-
-    asked = Asked(names or (), scale, metric, against, overall)
-    print_boards(asked, Places(None if published else runs_dir, results_dir), format_, out, plot, kind)
+    path, record = load_run(name, Places(runs_dir, results_dir))
+    if not repro:
+        print("\n".join(run_lines(path, record)))
+        return
+    _tell(f"repeating {record.run_id}: goatbench run {' '.join(repeat_overrides(record))} ...")
+    lines, is_equal = reproduction_lines(record, repeat(record, runs_dir, config_dir))
+    print("\n".join(lines))
+    raise typer.Exit(0 if is_equal else 1)
 
 
-@app.command()
-def submit(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run ids, run folders or record files.")],
-    runs_dir: RunsDir = "runs",
-    results_dir: ResultsDir = None,
-    allow_dirty: Annotated[bool, typer.Option("--allow-dirty", help="Also runs of code with uncommitted changes.")] = False,
-) -> None:
-    """Check the records of finished runs and place them under the published results.
-
-    Example: goatbench submit runs/20260131t120000-0123abcd-45ef67
-    """
-    from .records.store import results_root
-    from .records.store import submit as place
-    from .verify import verify
-
-    for placed in place(runs, results_dir or results_root(), runs_dir, allow_dirty=allow_dirty, verify=verify):
-        print(f"{placed.path}{' (was there already)' if placed.already else ''}")
+for verb in (leaderboard, compare, submit):
+    app.command()(verb)
 
 
 @app.command()

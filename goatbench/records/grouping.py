@@ -148,6 +148,11 @@ def _method(card: TaskCard, record: RunRecord) -> Key:
     return {} if method is None else {"condition.method": method}
 
 
+def row_name(record: RunRecord) -> str:
+    """The row of a run, variants of evaluation apart: 'goat', 'goat[attention.lanes=append]'."""
+    return _row_name(record, ())[0]
+
+
 def _row_name(record: RunRecord, variant: tuple[tuple[str, Any], ...]) -> tuple[str, bool]:
     """'goat' or 'goat[lanes=append,coords=scaled]', and whether it is the attention as it comes."""
     parts = [*sorted(record.row.variant.items()), *variant]

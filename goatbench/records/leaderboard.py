@@ -45,10 +45,10 @@ def row_names(card: TaskCard, submitted: Iterable[RunRecord], local: Iterable[Ru
 
 def _board(card: TaskCard, metric: Metric, group: Group, groups: list[Group], against: str | None) -> Board:
     headline = card.primary_conditions.get(card.column_condition)
-    scores = {name: _scores(metric, row, headline) for name, row in group.rows.items()}
+    scores = {name: scores_of(metric, row, headline) for name, row in group.rows.items()}
     means = {name: summarise(list(values.values())).mean for name, values in scores.items() if values}
     order = sorted(group.rows, key=lambda name: (name not in means, -means.get(name, 0.0), name))
-    unlearned = {name for name, row in group.rows.items() if not _has_learned(card, row)}
+    unlearned = {name for name, row in group.rows.items() if not has_learned(card, row)}
     rivals = [name for name in order if name in means and group.rows[name].attention not in card.controls and name not in unlearned]
     plain = [name for name in rivals if group.rows[name].is_plain]
     ranks, comparisons = rank_groups(plain, [name for name in rivals if name not in plain], scores)
@@ -59,7 +59,7 @@ def _board(card: TaskCard, metric: Metric, group: Group, groups: list[Group], ag
     for name in order:
         row = group.rows[name]
         finished = row.finished
-        cells = {column.key: _cell(metric, finished, value) for value, column in columns.items()}
+        cells = {column.key: cell_of(metric, finished, value) for value, column in columns.items()}
         if not finished:
             cells[columns[headline].key if headline in columns else "seeds"] = Cell(str(row.failed[-1].record.status))
         cells |= {column.key: by_row[name] for column, by_row in extras if by_row[name].text}
@@ -97,7 +97,7 @@ def _facts(card: TaskCard, metric: Metric, group: Group, headline: Any) -> dict[
     }  # fmt: skip
 
 
-def _has_learned(card: TaskCard, row: RowSamples) -> bool:
+def has_learned(card: TaskCard, row: RowSamples) -> bool:
     """False if the mean of the card's test of learning, over the plain row's conditions, is known and too low."""
     if card.learned is None:
         return True
@@ -126,7 +126,7 @@ def _with_references(metric: Metric, group: Group, rows: list[Row], columns: dic
     return sorted([*rows, *yardsticks], key=place)
 
 
-def _scores(metric: Metric, row: RowSamples, headline: Any) -> dict[int, float]:
+def scores_of(metric: Metric, row: RowSamples, headline: Any) -> dict[int, float]:
     """Headline value by seed, turned so that higher is better."""
     sign = 1 if metric.direction == "higher" else -1
     measured = ((sample.record.seed, sample.cells.get(headline)) for sample in row.finished)
@@ -148,7 +148,7 @@ def _score_columns(card: TaskCard, metric: Metric, group: Group, headline: Any) 
     return columns
 
 
-def _cell(metric: Metric, finished: list[Sample], value: Any) -> Cell:
+def cell_of(metric: Metric, finished: list[Sample], value: Any) -> Cell:
     """'40.2±1.1' (standard deviation), '40.2±?' with one seed, '40.2±1.1 (2)' with fewer seeds than the row, 'n/a', or '-'."""
     measured = [sample.cells[value] for sample in finished if value in sample.cells]
     numbers = [measurement.value for measurement in measured if measurement.value is not None]
