@@ -37,7 +37,7 @@ def compare_lines(a: str, b: str, places: Places, task: str | None, scale: str |
     lines, apart = compare(cards, *sides, everything)
     if not lines and not apart:
         raise UsageError(one_line(f"{sides[0].label} and {sides[1].label} have no task in common{f' at scale {scale}' if scale else ''}"))
-    text = [f"A: {sides[0].label} ({len(sides[0].records)} runs)", f"B: {sides[1].label} ({len(sides[1].records)} runs)"]
+    text = [f"{letter}: {side.label}, {_runs(len(side.records))}" for letter, side in zip("AB", sides, strict=True)]
     names = ("A", "B") if sides[0].row == sides[1].row else (sides[0].row, sides[1].row)
     text += [entry for line in _by_board(lines, names) for entry in line]
     text += [entry for one in apart for entry in _apart(one)]
@@ -46,6 +46,10 @@ def compare_lines(a: str, b: str, places: Places, task: str | None, scale: str |
         text += ["", "p: Holm-adjusted over the headlines (the first line of each task), and apart from them over all other lines"]
         text += [how]
     return [one_line(entry, 1000) for entry in [*text, *_other_differences(*sides)]]
+
+
+def _runs(count: int) -> str:
+    return f"{count} run{'s' if count != 1 else ''}"
 
 
 def _only(side: Side, task: str | None, scale: str | None) -> Side:
