@@ -71,6 +71,8 @@ def print_boards(
     """
     if kind is not None and plot is None:
         raise UsageError(f"--kind {kind} says how --plot draws: add --plot PATH")
+    if plot is not None and (asked.overall or asked.against is not None):
+        raise UsageError("--plot draws the scores of one task: it goes with neither --overall nor --against")
     load_plugins()
     wanted = [task_name(name) for name in asked.names]
     for name in wanted:
@@ -87,7 +89,7 @@ def print_boards(
     _put(boards, form, out, is_page=not wanted and not asked.overall)
     if plot is not None:
         if boards[0].facts["kind"] != "measured":
-            raise UsageError("--plot draws the board of one measured task: name a task with results, without --overall")
+            raise UsageError("--plot draws what was measured: name a task with results of its own")
         card = tasks.get(boards[0].facts["task"]).card
         figure = _figure(kind, boards[0], card, submitted, local, asked.metric)
         print(f"drawn: {', '.join(_save(figure, plot))}", file=sys.stderr)

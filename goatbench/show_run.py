@@ -58,8 +58,8 @@ def repeat_lines(record: RunRecord) -> list[str]:
     dirty = " with uncommitted changes: not exactly repeatable" if record.code.dirty else ""
     at = f"at commit {commit[:12] if commit else 'unknown'}{dirty}, sources {record.code.source_hash[:8]}"
     lines.append(f"  {at}; weights are trained anew")
-    if any(line.startswith("data.") for line in record.overrides) or (record.data and record.scale == "paper"):
-        lines.append("  paths of data are not in a record: add them (data.root=..., data.fasta=...)")
+    if record.scale == "paper" or any(line.startswith("data=") for line in record.overrides):
+        lines.append("  paths are not in a record: if its data were files of yours, add them (data.root=..., data.fasta=...)")
     return lines
 
 

@@ -19,7 +19,8 @@ def row(board, name):
 @pytest.fixture
 def made(make_record):
     records = series(make_record, "rope", (0.60, 0.62, 0.61)) + series(make_record, "close", (0.59, 0.60, 0.615), 10)
-    records += series(make_record, "far", (0.40, 0.41, 0.42), 20) + [make_record("one", 0, {"raw": {(512, 28): 0.5}}, run=30)]
+    records += series(make_record, "far", (0.40, 0.41, 0.42), 20)
+    records.append(make_record("one", 0, {"raw": {(512, 28): 0.5}}, run=30))
     return [*records, make_record("none", 7, {"raw": {(512, 28): 0.5}}, run=31)]
 
 

@@ -68,7 +68,8 @@ def test_differences_of_nested_values():
 
 def test_config_and_environment_differences(make_record):
     a = [make_record(config={"attention": {"name": "goat", "lanes": "carve"}, "seed": 0})]
-    b = [make_record("rope", config={"attention": {"name": "rope", "lanes": "none"}, "seed": 1}, environment={"cpu": "another", "gpu": None})]
+    other = {"attention": {"name": "rope", "lanes": "none"}, "seed": 1}
+    b = [make_record("rope", config=other, environment={"cpu": "another", "gpu": None})]
     assert config_differences(a, b) == [("attention.lanes", "carve", "none")]
     assert environment_differences(a, b) == [("cpu", '"a cpu"', '"another"')]
     assert environment_differences(a, a) == []
