@@ -73,6 +73,8 @@ def print_boards(
         raise UsageError(f"--kind {kind} says how --plot draws: add --plot PATH")
     if plot is not None and (asked.overall or asked.against is not None):
         raise UsageError("--plot draws the scores of one task: it goes with neither --overall nor --against")
+    if asked.metric is not None and (asked.overall or not asked.names):
+        raise UsageError(f"--metric {asked.metric} belongs to a task: name it, without --overall")
     load_plugins()
     wanted = [task_name(name) for name in asked.names]
     for name in wanted:
@@ -126,7 +128,7 @@ def _boards(asked: Asked, wanted: list[str], submitted: list[RunRecord], local: 
     boards: list[Board] = []
     for name in wanted or tasks.names():
         card = tasks.get(name).card
-        found = build_boards(card, submitted, local, asked.metric if wanted else None, asked.against)
+        found = build_boards(card, submitted, local, asked.metric, asked.against)
         quoted = reported_boards(name, tables) if asked.against is None and asked.metric is None else []
         if not (found or quoted) and wanted:
             if asked.against is not None and (rows := row_names(card, submitted, local)):
@@ -138,6 +140,9 @@ def _boards(asked: Asked, wanted: list[str], submitted: list[RunRecord], local: 
             print(f"no measured results of {name}{f' at scale {asked.scale}' if asked.scale else ''} yet", file=sys.stderr)
         boards += [*found, *quoted]
     if not boards:
+        cards = [tasks.get(name).card for name in tasks.names()] if asked.against is not None else []
+        if rows := {row for card in cards for row in row_names(card, submitted, local)}:
+            raise UsageError(unknown("row", asked.against, sorted(rows)))
         raise UsageError("no results of any task yet; make one with: goatbench run")
     return boards
 

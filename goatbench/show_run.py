@@ -72,7 +72,9 @@ def repeat_overrides(record: RunRecord) -> list[str]:
 
 
 def repeat(record: RunRecord, runs_dir: str, config_dir: str | None = None) -> RunRecord:
-    """Runs it again as a child of this installation, below runs_dir. UsageError if it left no record."""
+    """Runs it again as a child of this installation, below runs_dir. UsageError if it left no record, or has none to compare with."""
+    if record.status is Status.INTERRUPTED:
+        raise UsageError(f"run {record.run_id} was interrupted: there is nothing to compare a repetition with")
     run_id = new_run_id(record.config_hash)
     config = ["--config-dir", config_dir] if config_dir else []
     command = [sys.executable, "-P", "-m", "goatbench", "run", *config, "--run-id", run_id]
