@@ -18,6 +18,7 @@ test-long: $(VENV)/.ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not gpu" -n 2 --dist loadfile
 
 readme: $(VENV)/.ready
+	$(BIN)/goatbench leaderboard --published --results-dir results --scale embedded --format md --out results/LEADERBOARD.md
 	$(BIN)/python tests/integration/test_readme.py
 
 matrix: $(VENV)/.ready

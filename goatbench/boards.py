@@ -1,8 +1,10 @@
-"""What `leaderboard` prints: the boards of a task, from published results and own runs. No torch."""
+"""What `leaderboard` prints: the boards of tasks, from published results and own runs, in six formats. No torch."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,55 +26,144 @@ class PlotKind(StrEnum):
     HEATMAP = "heatmap"
 
 
+class Format(StrEnum):
+    TERMINAL = "terminal"
+    MD = "md"
+    CSV = "csv"
+    LATEX = "latex"
+    HTML = "html"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which boards: of these tasks (none: all that have results), only of one scale, of another metric, against a row."""
+
+    names: Sequence[str] = ()
+    scale: str | None = None
+    metric: str | None = None
+    against: str | None = None
+    overall: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """runs_dir: own runs, None for published ones only; results_dir: published ones, None for those of this installation."""
+
+    runs_dir: str | None = "runs"
+    results_dir: str | None = None
+
+    def root(self) -> Path:
+        from .records.store import results_root
+
+        if self.results_dir is not None and not Path(self.results_dir).is_dir():
+            raise UsageError(f"--results-dir {self.results_dir}: no such folder")
+        return Path(self.results_dir) if self.results_dir is not None else results_root()
+
+
 def print_boards(
-    names: list[str], scale: str | None, metric: str | None, runs_dir: str, results_dir: str | None, markdown: bool,
-    plot: str | None = None, kind: PlotKind | None = None,
+    asked: Asked, places: Places, form: Format = Format.TERMINAL, out: str | None = None, plot: str | None = None,
+    kind: PlotKind | None = None,
 ) -> None:  # fmt: skip
-    """Every board of each task; only those of one scale if given. UsageError for an unknown task or metric, or if nothing is there.
+    """Every board asked for, on standard output or in the file `out`. UsageError for an unknown name, or if nothing is there.
 
     plot: where the first board is drawn as well, as kind says (None: lines).
     """
     if kind is not None and plot is None:
         raise UsageError(f"--kind {kind} says how --plot draws: add --plot PATH")
-    from .records.board import markdown as to_markdown
-    from .records.board import print_board
-    from .records.leaderboard import build_boards
-    from .records.store import interrupted, iter_records, results_root
-
+    if plot is not None and (asked.overall or asked.against is not None):
+        raise UsageError("--plot draws the scores of one task: it goes with neither --overall nor --against")
+    if asked.metric is not None and (asked.overall or not asked.names):
+        raise UsageError(f"--metric {asked.metric} belongs to a task: name it, without --overall")
     load_plugins()
-    for name in (wanted := [task_name(name) for name in names]):
+    wanted = [task_name(name) for name in asked.names]
+    for name in wanted:
         if name not in tasks:
             raise UsageError(unknown("task", name, tasks.names()) + broken_plugins())
-    if results_dir is not None and not Path(results_dir).is_dir():
-        raise UsageError(f"--results-dir {results_dir}: no such folder")
+    submitted, local = _records(wanted, asked.scale, places)
+    if asked.overall:
+        from .records.overall import overall_boards
+
+        cards = [tasks.get(name).card for name in wanted or tasks.names()]
+        boards = overall_boards(cards, submitted, local, asked.scale or "embedded", asked.against)
+    else:
+        boards = _boards(asked, wanted, submitted, local, places)
+    _put(boards, form, out, is_page=not wanted and not asked.overall)
+    if plot is not None:
+        if boards[0].facts["kind"] != "measured":
+            raise UsageError("--plot draws what was measured: name a task with results of its own")
+        card = tasks.get(boards[0].facts["task"]).card
+        figure = _figure(kind, boards[0], card, submitted, local, asked.metric)
+        print(f"drawn: {', '.join(_save(figure, plot))}", file=sys.stderr)
+
+
+def _records(wanted: list[str], scale: str | None, places: Places) -> tuple[list[RunRecord], list[RunRecord]]:
+    """Published and own records, of one scale if given; what is interrupted or unreadable is named on standard error."""
+    from .records.store import interrupted, iter_records
+
     warnings: list[str] = []
-    submitted = list(iter_records(results_dir or results_root(), warnings))
-    local = list(iter_records(runs_dir, warnings))
+    submitted = list(iter_records(places.root(), warnings, wanted or None))
+    local = list(iter_records(places.runs_dir, warnings)) if places.runs_dir is not None else []
     scales = sorted({record.scale for record in (*submitted, *local)} | {"smoke", "embedded", "paper"})
     if scale is not None and scale not in scales:
         raise UsageError(unknown("scale", scale, scales))
-    if scale is not None:
-        submitted, local = ([record for record in records if record.scale == scale] for records in (submitted, local))
-    for marker in interrupted(runs_dir, warnings):
-        if marker.task in wanted:
+    for marker in interrupted(places.runs_dir, warnings) if places.runs_dir is not None else []:
+        if not wanted or marker.task in wanted:
             print(f"interrupted: {marker.run_id} ({marker.task}, {marker.attention}, seed {marker.seed})", file=sys.stderr)
     for warning in warnings:
         print(f"goatbench: skipped: {warning}", file=sys.stderr)
-    for name in wanted:
-        boards = build_boards(tasks.get(name).card, submitted, local, metric)
-        if not boards:
-            at = f" at scale {scale}" if scale else ""
-            raise UsageError(f"no results of {name}{at} yet; make one with: goatbench run task={name}{f' scale={scale}' if scale else ''}")
+    kept = ([record for record in records if scale in (None, record.scale)] for records in (submitted, local))
+    return next(kept), next(kept)
+
+
+def _boards(asked: Asked, wanted: list[str], submitted: list[RunRecord], local: list[RunRecord], places: Places) -> list[Board]:
+    """Measured boards, task by task, each followed by what papers report of the task if paper scale is not ruled out."""
+    from .records.leaderboard import build_boards, row_names
+    from .records.reported import read_reported, reported_boards
+
+    warnings: list[str] = []
+    tables = read_reported(places.root(), warnings) if asked.scale in (None, "paper") else []
+    for warning in warnings:
+        print(f"goatbench: skipped: {warning}", file=sys.stderr)
+    boards: list[Board] = []
+    for name in wanted or tasks.names():
+        card = tasks.get(name).card
+        found = build_boards(card, submitted, local, asked.metric, asked.against)
+        quoted = reported_boards(name, tables) if asked.against is None and asked.metric is None else []
+        if not (found or quoted) and wanted:
+            if asked.against is not None and (rows := row_names(card, submitted, local)):
+                raise UsageError(unknown("row", asked.against, rows))
+            at = f" at scale {asked.scale}" if asked.scale else ""
+            hint = f"goatbench run task={name}{f' scale={asked.scale}' if asked.scale else ''}"
+            raise UsageError(f"no results of {name}{at} yet; make one with: {hint}")
+        if not found and wanted:
+            print(f"no measured results of {name}{f' at scale {asked.scale}' if asked.scale else ''} yet", file=sys.stderr)
+        boards += [*found, *quoted]
+    if not boards:
+        cards = [tasks.get(name).card for name in tasks.names()] if asked.against is not None else []
+        if rows := {row for card in cards for row in row_names(card, submitted, local)}:
+            raise UsageError(unknown("row", asked.against, sorted(rows)))
+        raise UsageError("no results of any task yet; make one with: goatbench run")
+    return boards
+
+
+def _put(boards: list[Board], form: Format, out: str | None, is_page: bool) -> None:
+    from .records.board import print_board
+    from .records.formats import page, render
+
+    if form is Format.TERMINAL and out is None:
         for board in boards:
-            if markdown:
-                print(to_markdown(board))
-            else:
-                print_board(board, _console())
-                print()
-        if plot is not None:
-            figure = _figure(kind, boards[0], tasks.get(name).card, submitted, local, metric)
-            print(f"drawn: {', '.join(_save(figure, plot))}", file=sys.stderr)
-            plot = None
+            print_board(board, _console())
+            print()
+        return
+    text = page(boards) if is_page and form is Format.MD else render(boards, form.value)
+    if out is None:
+        sys.stdout.write(text)
+        return
+    from .records.files import write_output
+
+    write_output(out, text)
+    print(f"written: {out}", file=sys.stderr)
 
 
 def _figure(

@@ -11,9 +11,10 @@ from typing import Annotated
 
 import typer
 
-from .boards import PlotKind
-from .completion import complete_name, complete_override, complete_task
+from .completion import complete_name_or_run, complete_override
 from .errors import UsageError
+from .options import ConfigDir, ResultsDir, RunsDir
+from .result_verbs import compare, leaderboard, submit
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -24,10 +25,6 @@ app = typer.Typer(
 )
 bench = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Speed and memory of single parts.")
 app.add_typer(bench, name="bench")
-
-ConfigDir = Annotated[str | None, typer.Option(metavar="DIR", help="A folder with YAML of your own, with the groups of configs/.")]
-RunsDir = Annotated[str, typer.Option(metavar="DIR", help="Where runs lie.")]
-ResultsDir = Annotated[str | None, typer.Option(metavar="DIR", help="Published results; default: those of this installation.")]
 
 
 class Cfg(StrEnum):
@@ -42,11 +39,6 @@ class Section(StrEnum):
     DATA = "data"
     EVALUATIONS = "evaluations"
     TRAINERS = "trainers"
-
-
-class Format(StrEnum):
-    TERMINAL = "terminal"
-    MD = "md"
 
 
 @app.command()
@@ -124,61 +116,46 @@ def list_(
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="A name that list prints.", autocompletion=complete_name)], config_dir: ConfigDir = None
+    name: Annotated[
+        str, typer.Argument(metavar="NAME|RUN", help="A name that list prints, or a run.", autocompletion=complete_name_or_run)
+    ],
+    config_dir: ConfigDir = None,
+    repro: Annotated[bool, typer.Option("--repro", help="Run it again and compare, measurement by measurement.")] = False,
+    runs_dir: RunsDir = "runs",
+    results_dir: ResultsDir = None,
 ) -> None:
-    """Everything about one name: a task's card, an attention's values and source, a scale's recipe.
+    """Everything about one name (a task's card, an attention's values and source, a scale's recipe) or one run.
 
     Example: goatbench show vit_res512
+
+    A run, by its id, folder or record file: goatbench show 20261129t202833-0d61a9b3-1f7ad4
+
+    Repeat it, in --runs-dir (exit code 1 if a measurement differs): goatbench show 20261129t202833-0d61a9b3-1f7ad4 --repro
     """
-    from .listing import show_lines
+    from .records.finding import is_run
 
-    print("\n".join(show_lines(name, config_dir)))
+    if not is_run(name):
+        if repro:
+            raise UsageError(f"--repro repeats a run: '{name}' is no run id, run folder or record file")
+        from .listing import show_lines
 
+        print("\n".join(show_lines(name, config_dir)))
+        return
+    from .boards import Places
+    from .show_run import load_run, repeat, repeat_overrides, reproduction_lines, run_lines
 
-@app.command()
-def leaderboard(
-    names: Annotated[list[str], typer.Argument(metavar="TASK", help="NAME or task=NAME.", autocompletion=complete_task)],
-    scale: Annotated[str | None, typer.Option(metavar="NAME", help="Only this scale.")] = None,
-    metric: Annotated[str | None, typer.Option(metavar="NAME", help="Another metric of the task than its primary one.")] = None,
-    runs_dir: RunsDir = "runs",
-    results_dir: ResultsDir = None,
-    format_: Annotated[Format, typer.Option("--format", help="terminal or md (Markdown).")] = Format.TERMINAL,
-    plot: Annotated[str | None, typer.Option(metavar="PATH", help="Also draw the first board: PATH.png and PATH.svg.")] = None,
-    kind: Annotated[
-        PlotKind | None,
-        typer.Option(help="What --plot draws: lines (the default), or heatmap: exact match by depth and length, a panel a row."),
-    ] = None,
-) -> None:
-    """Published and own results of a task, best first; own, not yet submitted runs are marked.
-
-    Example: goatbench leaderboard task=vit_resolution
-
-    As curves: goatbench leaderboard task=vit_resolution --plot resolution
-
-    Depth by length: goatbench leaderboard task=needle --plot needle --kind heatmap
-    """
-    from .boards import print_boards
-
-    print_boards(names, scale, metric, runs_dir, results_dir, markdown=format_ is Format.MD, plot=plot, kind=kind)
+    path, record = load_run(name, Places(runs_dir, results_dir))
+    if not repro:
+        print("\n".join(run_lines(path, record)))
+        return
+    _tell(f"repeating {record.run_id}: goatbench run {' '.join(repeat_overrides(record))} ...")
+    lines, is_equal = reproduction_lines(record, repeat(record, runs_dir, config_dir))
+    print("\n".join(lines))
+    raise typer.Exit(0 if is_equal else 1)
 
 
-@app.command()
-def submit(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run ids, run folders or record files.")],
-    runs_dir: RunsDir = "runs",
-    results_dir: ResultsDir = None,
-    allow_dirty: Annotated[bool, typer.Option("--allow-dirty", help="Also runs of code with uncommitted changes.")] = False,
-) -> None:
-    """Check the records of finished runs and place them under the published results.
-
-    Example: goatbench submit runs/20260131t120000-0123abcd-45ef67
-    """
-    from .records.store import results_root
-    from .records.store import submit as place
-    from .verify import verify
-
-    for placed in place(runs, results_dir or results_root(), runs_dir, allow_dirty=allow_dirty, verify=verify):
-        print(f"{placed.path}{' (was there already)' if placed.already else ''}")
+for verb in (leaderboard, compare, submit):
+    app.command()(verb)
 
 
 @app.command()

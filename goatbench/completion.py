@@ -29,6 +29,47 @@ def complete_name(incomplete: str) -> list[str]:
     return [name for group in GROUPS for name in tree.options(group) if name.startswith(incomplete)]
 
 
+def complete_name_or_run(context: typer.Context, incomplete: str) -> list[str]:
+    """Names that `show` knows, then own runs."""
+    return [*complete_name(incomplete), *_runs(context, incomplete)]
+
+
+def complete_row_or_run(context: typer.Context, incomplete: str) -> list[str]:
+    """Attentions, then own runs."""
+    return [*complete_attention(incomplete), *_runs(context, incomplete)]
+
+
+def complete_task_name(incomplete: str) -> list[str]:
+    return [name for name in ConfigTree.find().options("task") if name.startswith(incomplete)]
+
+
+def _runs(context: typer.Context, incomplete: str) -> list[str]:
+    """Run ids below --runs-dir that begin so; none for an empty word, there may be thousands."""
+    from pathlib import Path
+
+    root = Path(context.params.get("runs_dir") or "runs")
+    return sorted(path.parent.name for path in root.glob("*/record.json") if path.parent.name.startswith(incomplete)) if incomplete else []
+
+
+def complete_attention(incomplete: str) -> list[str]:
+    """Attentions, for `leaderboard --against` and `compare`."""
+    return [name for name in ConfigTree.find().options("attention") if name.startswith(incomplete)]
+
+
+def complete_scale(incomplete: str) -> list[str]:
+    return [name for name in ConfigTree.find().options("scale") if name.startswith(incomplete)]
+
+
+def complete_metric(context: typer.Context, incomplete: str) -> list[str]:
+    """Metrics of the tasks that stand before the cursor, of all tasks if none does."""
+    from .registry import load_plugins, tasks
+
+    load_plugins()
+    before = [name.removeprefix("task=") for name in context.params.get("names") or []]
+    cards = [tasks.get(name).card for name in before if name in tasks] or [tasks.get(name).card for name in tasks.names()]
+    return sorted({metric.name for card in cards for metric in card.metrics if metric.name.startswith(incomplete)})
+
+
 def candidates(args: list[str], incomplete: str) -> list[str]:
     """Candidates for the override under the cursor.
 

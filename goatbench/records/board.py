@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .files import one_line
-from .statistics import Summary
+from .statistics import PairedDifference, Summary
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,19 +18,27 @@ MAX_NAME_WIDTH = 120
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """key: what the column holds ('512', 'params'); head: what is printed above it."""
+    """key: what the column holds ('512', 'params'); head: what is printed above it; is_score: cells of the metric, not of a cost."""
 
     key: str
     head: str
     numeric: bool = True
+    is_score: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """text as printed; summary: the numbers behind it, unrounded and in the metric's own unit, if there are any."""
+    """text as printed; summary: the numbers behind it, unrounded and in the metric's own unit, if there are any.
+
+    number: what a column beside the scores holds, unrounded. difference: row minus baseline, with Holm's p, on a board against one.
+    """
 
     text: str = ""
     summary: Summary | None = None
+    number: float | None = None
+    difference: PairedDifference | None = None
+    p_adjusted: float | None = None
+    interval: tuple[float, float] | None = None  # where it is no t interval of summary or difference
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +53,34 @@ class Row:
     is_local: bool = False  # some of its runs are not submitted
     is_reference: bool = False  # a yardstick that trained no attention
     is_unlearned: bool = False  # failed the card's test of having learned the task
+    is_reported: bool = False  # quoted from a paper, not measured here
+    is_baseline: bool = False  # what the others are compared with
+    is_pareto: bool | None = None  # no other row is better and cheaper; None: not asked (no score, no cost, not a rival)
 
     @property
     def label(self) -> str:
-        marks = {"control": self.is_control, "reference": self.is_reference, "not learned": self.is_unlearned}
-        mark = "".join(f" ({name})" for name, holds in marks.items() if holds)
+        mark = "".join(f" ({name})" for name in self.marks)
         return one_line(self.name, MAX_NAME_WIDTH) + ("*" if self.is_local else "") + mark
+
+
+    @property
+    def marks(self) -> list[str]:
+        flags = {
+            "control": self.is_control, "reference": self.is_reference, "not learned": self.is_unlearned, "reported": self.is_reported,
+            "baseline": self.is_baseline,
+        }  # fmt: skip
+        return [name for name, holds in flags.items() if holds]
 
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """title, columns (after rank and row), rows in order, notes below."""
+    """title, columns (after rank and row), rows in order, notes below; facts: what the title says and more, as data."""
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = field(default=())
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 def markdown(board: Board) -> str:

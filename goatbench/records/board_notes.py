@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from .board import Row
 from .canonical import canonical_json
+from .costs import PARETO, cost_classes
 from .files import one_line
 from .grouping import Group, differing_fields
 from .ranking import ALPHA, Comparison
@@ -33,6 +34,7 @@ def notes_of(
         *_spread(group, rows),
         *_significance(metric, group, headline, ranks, comparisons),
         *_marks(card, rows),
+        *_costs(group, rows),
         _shared(group),
         *_same_everywhere(group),
         *_mixed_sources(group),
@@ -128,6 +130,16 @@ def _marks(card: TaskCard, rows: list[Row]) -> Iterable[str]:
         yield "reference: a yardstick without attention, worked out on the same training data and scored on the same examples; not ranked"
 
 
+def _costs(group: Group, rows: list[Row]) -> Iterable[str]:
+    """What the mark of the costs means, or why there is none."""
+    classes = cost_classes(group)
+    if any(row.is_pareto for row in rows):
+        yield f"{PARETO}: no other ranked row or variant is both better and cheaper to train (means; their spread is not counted)"
+    if len(set().union(*classes.values())) > 1:
+        listed = "; ".join(f"{name}: {' and '.join(sorted(classes[name]))}" for name in sorted(classes))
+        yield one_line(f"costs are not comparable, they were measured on different hardware or by different methods: {listed}", 1500)
+
+
 def _shared(group: Group) -> str:
     """Scale, data, budget and protocol that all rows share."""
     sample = next(group.samples, None)
@@ -167,9 +179,6 @@ def _mixed_sources(group: Group) -> Iterable[str]:
         yield f"runs come from {len(codes)} states of the code: {_listed(codes)}"
     if any(sample.record.code.dirty for sample in group.samples):
         yield "some runs were made with uncommitted changes in the code"
-    machines = {(sample.record.environment.get("cpu"), sample.record.environment.get("gpu")) for sample in group.samples}
-    if len(machines) > 1:
-        yield f"runs come from {len(machines)} kinds of processor: compare CPU-seconds (CPU-s) within one kind only"
 
 
 def _models(group: Group) -> Iterable[str]:

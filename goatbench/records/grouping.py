@@ -109,7 +109,7 @@ def _place_finished(card: TaskCard, metric: Metric, run: Sample, groups: dict[st
             if name in conditions and conditions[name] not in card.headline_rows.get(name, ())
         )
         cells.setdefault((further, variant), {}).setdefault(conditions[card.column_condition], measurement)
-    shared = _key(card, run.record)
+    shared = _key(card, run.record) | _method(card, run.record)
     for (further, variant), columns in cells.items():
         key = shared | {f"condition.{name}": value for name, value in further if name != REFERENCE}
         group = groups.setdefault(canonical_json(key), Group(key))
@@ -138,6 +138,19 @@ def _key(card: TaskCard, record: RunRecord) -> Key:
         key |= {f"budget.{name}": value for name, value in record.budget.model_dump().items()}
     per_row = {*card.row_conditions, *card.protocol_per_row}
     return key | {f"protocol.{name}": value for name, value in record.protocol.items() if name not in per_row}
+
+
+def _method(card: TaskCard, record: RunRecord) -> Key:
+    """By what method a run measured its plain row, where a card has several (an allocator's counter, a profiler): never on one board."""
+    plain = card.headline_rows.get("method", ())
+    found = (m.conditions["method"] for m in record.measurements if m.conditions.get("method") in plain)
+    method = next(found, None)
+    return {} if method is None else {"condition.method": method}
+
+
+def row_name(record: RunRecord) -> str:
+    """The row of a run, variants of evaluation apart: 'goat', 'goat[attention.lanes=append]'."""
+    return _row_name(record, ())[0]
 
 
 def _row_name(record: RunRecord, variant: tuple[tuple[str, Any], ...]) -> tuple[str, bool]:

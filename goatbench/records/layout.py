@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 from ..errors import UsageError
@@ -38,12 +38,13 @@ def placed_at(record: RunRecord) -> Path:
     return Path(*parts)
 
 
-def record_paths(root: Path) -> Iterator[tuple[Path, bool]]:
+def record_paths(root: Path, tasks: Container[str] | None = None) -> Iterator[tuple[Path, bool]]:
+    """Record files, and whether each lies in a run folder. tasks: published records of other tasks are not looked at."""
     for folder in folders(root):
         if re.fullmatch(RUN_ID_PATTERN, folder.name):
             if os.path.lexists(folder / RECORD):
                 yield folder / RECORD, True
-        elif _TASK_FOLDER.fullmatch(folder.name):
+        elif _TASK_FOLDER.fullmatch(folder.name) and (tasks is None or folder.name.partition("@")[0] in tasks):
             for scale in folders(folder):
                 for row in folders(scale):
                     for path in sorted(row.iterdir()):

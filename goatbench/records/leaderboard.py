@@ -10,61 +10,94 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..errors import UsageError
+from .against import against as against_baseline
+from .against import note as against_note
 from .board import Board, Cell, Column, Row
 from .board_notes import notes_of
+from .costs import extra_columns, is_comparable, mark_pareto
 from .grouping import REFERENCE, Group, RowSamples, Sample, group_records
 from .ranking import rank_groups
 from .record import Metric, RunRecord, TaskCard
 from .statistics import Summary, summarise
 
-TRAINING_COST = "train_cpu_seconds"
-
 
 def build_boards(
-    card: TaskCard, submitted: Iterable[RunRecord], local: Iterable[RunRecord] = (), metric: str | None = None
+    card: TaskCard, submitted: Iterable[RunRecord], local: Iterable[RunRecord] = (), metric: str | None = None, against: str | None = None
 ) -> list[Board]:
-    """The boards of a task, current version first; none without records. metric: one of the card's, by default its primary one."""
+    """The boards of a task, current version first; none without records. metric: one of the card's, by default its primary one.
+
+    against: a row that the others are compared with, seed by seed; boards without it are left out.
+    """
     known = [m.name for m in card.metrics]
     if metric is not None and metric not in known:
         raise UsageError(f"task {card.name} has no metric {metric!r}: choose one of {', '.join(known)}")
     shown = card.metric(metric or card.primary_metric)
     groups = group_records(card, shown, submitted, local)
-    return [_board(card, shown, group, groups) for group in groups]
+    chosen = [group for group in groups if against is None or against in group.rows]
+    return [_board(card, shown, group, groups, against) for group in chosen]
 
 
-def _board(card: TaskCard, metric: Metric, group: Group, groups: list[Group]) -> Board:
+def row_names(card: TaskCard, submitted: Iterable[RunRecord], local: Iterable[RunRecord] = ()) -> list[str]:
+    """All rows of all boards of a task: what `against` can be."""
+    groups = group_records(card, card.metric(card.primary_metric), submitted, local)
+    return sorted({name for group in groups for name in group.rows})
+
+
+def _board(card: TaskCard, metric: Metric, group: Group, groups: list[Group], against: str | None) -> Board:
     headline = card.primary_conditions.get(card.column_condition)
-    scores = {name: _scores(metric, row, headline) for name, row in group.rows.items()}
+    scores = {name: scores_of(metric, row, headline) for name, row in group.rows.items()}
     means = {name: summarise(list(values.values())).mean for name, values in scores.items() if values}
     order = sorted(group.rows, key=lambda name: (name not in means, -means.get(name, 0.0), name))
-    unlearned = {name for name, row in group.rows.items() if not _has_learned(card, row)}
+    unlearned = {name for name, row in group.rows.items() if not has_learned(card, row)}
     rivals = [name for name in order if name in means and group.rows[name].attention not in card.controls and name not in unlearned]
     rivals = [] if metric.direction == "none" else rivals
     plain = [name for name in rivals if group.rows[name].is_plain]
     ranks, comparisons = rank_groups(plain, [name for name in rivals if name not in plain], scores)
 
     columns = _score_columns(card, metric, group, headline)
-    extras = [_by_seed(metric, group, headline), *_extra_columns(group)] if card.per_seed else _extra_columns(group)
+    extras = [*([_by_seed(metric, group, headline)] if card.per_seed else []), *extra_columns(group)]
     rows = []
     for name in order:
         row = group.rows[name]
         finished = row.finished
-        cells = {column.key: _cell(metric, finished, value) for value, column in columns.items()}
+        cells = {column.key: cell_of(metric, finished, value) for value, column in columns.items()}
         if not finished:
             cells[columns[headline].key if headline in columns else "seeds"] = Cell(str(row.failed[-1].record.status))
-        cells |= {column.key: Cell(texts[name]) for column, texts in extras if texts[name]}
+        cells |= {column.key: by_row[name] for column, by_row in extras if by_row[name].text}
         is_local = any(sample.is_local for sample in row.samples.values())
         is_control = row.attention in card.controls
         rows.append(Row(name, cells, ranks.get(name, ""), row.is_plain, is_control, is_local, is_unlearned=name in unlearned))
+    if is_comparable(group):
+        rows = mark_pareto(rows, {name: means[name] for name in rivals})
     rows = _with_references(metric, group, rows, columns, headline)
-    unit = "%" if metric.percent else metric.unit
-    title = f"{card.name}@v{group.key['version']} · {group.key['scale']} · {metric.name} ({unit}) {metric.arrow}"
     head = columns[headline].head if headline in columns else None
     notes = notes_of(card, metric, group, groups, rows, head, ranks, comparisons)
-    return Board(title, (*columns.values(), *(column for column, _ in extras)), tuple(rows), tuple(notes))
+    if against is not None:
+        rows = against_baseline(against, metric, group, rows, columns)
+        notes = [*against_note(against, metric, rows), *notes]
+    facts = _facts(card, metric, group, headline) | ({"against": against} if against is not None else {})
+    every = (*columns.values(), *(column for column, _ in extras))
+    return Board(title_of(card, metric, group, against), every, tuple(rows), tuple(notes), facts)
 
 
-def _has_learned(card: TaskCard, row: RowSamples) -> bool:
+def title_of(card: TaskCard, metric: Metric, group: Group, against: str | None = None) -> str:
+    """'vit_resolution@v1 · embedded · top1 (%) ↑'."""
+    unit = "%" if metric.percent else metric.unit
+    minus = f", minus {against}" if against is not None else ""
+    return f"{card.name}@v{group.key['version']} · {group.key['scale']} · {metric.name}{minus} ({unit}) {metric.arrow}"
+
+
+def _facts(card: TaskCard, metric: Metric, group: Group, headline: Any) -> dict[str, Any]:
+    """What a program needs to read the board: the metric, and everything that its rows share."""
+    return {
+        "kind": "measured", "task": card.name, "version": group.key["version"], "scale": group.key["scale"], "metric": metric.name,
+        "unit": metric.unit, "percent": metric.percent, "digits": metric.digits, "direction": metric.direction,
+        "chance": metric.chance_at(group.key["scale"]), "column_condition": card.column_condition, "headline": headline,
+        "shared": {name: value for name, value in sorted(group.key.items()) if name not in ("version", "scale")},
+    }  # fmt: skip
+
+
+def has_learned(card: TaskCard, row: RowSamples) -> bool:
     """False if the mean of the card's test of learning, over the plain row's conditions, is known and too low."""
     if card.learned is None:
         return True
@@ -92,7 +125,7 @@ def _with_references(metric: Metric, group: Group, rows: list[Row], columns: dic
     return sorted([*rows, *yardsticks], key=place)
 
 
-def _scores(metric: Metric, row: RowSamples, headline: Any) -> dict[int, float]:
+def scores_of(metric: Metric, row: RowSamples, headline: Any) -> dict[int, float]:
     """Headline value by seed, turned so that higher is better."""
     measured = ((sample.record.seed, sample.cells.get(headline)) for sample in row.finished)
     return {seed: metric.sign * m.value for seed, m in measured if m is not None and m.value is not None}
@@ -108,12 +141,11 @@ def _score_columns(card: TaskCard, metric: Metric, group: Group, headline: Any) 
     for value in sorted(labels, key=lambda v: (isinstance(v, str), v)):
         label = next(iter(labels[value])) if len(labels[value]) == 1 else value
         head = f"{value}" if label == value else f"{label} ({value})"
-        arrow = metric.arrow if value == headline else ""
-        columns[value] = Column(f"{value}", head + arrow)
+        columns[value] = Column(f"{value}", head + (metric.arrow if value == headline else ""), is_score=True)
     return columns
 
 
-def _cell(metric: Metric, finished: list[Sample], value: Any) -> Cell:
+def cell_of(metric: Metric, finished: list[Sample], value: Any) -> Cell:
     """'40.2±1.1' (standard deviation), '40.2±?' with one seed, '40.2±1.1 (2)' with fewer seeds than the row, 'n/a', or '-'."""
     measured = [sample.cells[value] for sample in finished if value in sample.cells]
     numbers = [measurement.value for measurement in measured if measurement.value is not None]
@@ -130,53 +162,11 @@ def _show(metric: Metric, summary: Summary) -> str:
     return f"{factor * summary.mean:.{metric.digits}f}±{spread}"
 
 
-def _by_seed(metric: Metric, group: Group, headline: Any) -> tuple[Column, dict[str, str]]:
+def _by_seed(metric: Metric, group: Group, headline: Any) -> tuple[Column, dict[str, Cell]]:
     """The headline value of every seed, in the order of the seeds."""
     factor = 100 if metric.percent else 1
     texts = {}
     for name, row in group.rows.items():
         found = sorted((s.record.seed, s.cells[headline].value) for s in row.finished if headline in s.cells)
-        texts[name] = " ".join("n/a" if value is None else f"{factor * value:.{metric.digits}f}" for _, value in found)
+        texts[name] = Cell(" ".join("n/a" if value is None else f"{factor * value:.{metric.digits}f}" for _, value in found))
     return Column("by_seed", "seed by seed", numeric=False), texts
-
-
-def _extra_columns(group: Group) -> list[tuple[Column, dict[str, str]]]:
-    """Seeds, parameters and training cost where known; kernel and source of the learning rate only where they differ between rows."""
-    texts = {
-        Column("seeds", "seeds"): lambda row: str(len(row.finished)) if row.finished else "",
-        Column("params", "params"): lambda row: _common(row, lambda s: _millions(s.record.model.params_total)),
-        Column("cost", "CPU-s"): _training_cost,
-        Column("kernel", "kernel", numeric=False): lambda row: _common(row, kernel_of),
-        Column("lr", "lr", numeric=False): lambda row: _common(row, learning_rate_source_of),
-    }
-    columns = [(column, {name: text(row) for name, row in group.rows.items()}) for column, text in texts.items()]
-    least = {"kernel": 2, "lr": 2}  # different texts that make a column worth its place
-    return [(column, by_row) for column, by_row in columns if len({t for t in by_row.values() if t}) >= least.get(column.key, 1)]
-
-
-def kernel_of(sample: Sample) -> str:
-    """The kernel that ran, 'training/evaluation' if they differ."""
-    model = sample.record.model
-    assert model is not None
-    return model.kernel_train if model.kernel_train == model.kernel_eval else f"{model.kernel_train}/{model.kernel_eval}"
-
-
-def learning_rate_source_of(sample: Sample) -> str:
-    """'tuned', 'default' or 'given'; empty for a run that trained nothing."""
-    training = sample.record.training
-    return training.learning_rate_source.partition(":")[0] if training is not None else ""
-
-
-def _common(row: RowSamples, text_of) -> str:
-    """The text all runs of a row agree on, else 'mixed'."""
-    texts = {text_of(sample) for sample in row.finished}
-    return "mixed" if len(texts) > 1 else next(iter(texts), "")
-
-
-def _training_cost(row: RowSamples) -> str:
-    costs = [cost.value for sample in row.finished for cost in sample.record.costs if cost.name == TRAINING_COST]
-    return f"{summarise(costs).mean:.0f}" if costs else ""
-
-
-def _millions(count: int) -> str:
-    return f"{count / 1e6:.3f}M"

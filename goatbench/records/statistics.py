@@ -7,10 +7,13 @@ Stegun 26.5.8 and 26.7.1); quantiles by bisection on it. Relative error below 1e
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
+
+_NORMAL = NormalDist()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,62 @@ def paired_difference(a: Mapping[int, float], b: Mapping[int, float], level: flo
     else:
         p_value = t_two_sided(summary.mean / (summary.sd / math.sqrt(summary.n)), summary.n - 1)
     return PairedDifference(summary.n, summary.mean, summary.sd, summary.half_width, p_value)
+
+
+def paired_power(effect: float, n: int, alpha: float = 0.05) -> float:
+    """Chance that a two-sided paired t test of n pairs finds a true mean difference of `effect` standard deviations.
+
+    The noncentral t tail as an average of normal tails over the distribution of the sample's standard deviation (Simpson's rule).
+    """
+    if n < 2 or not math.isfinite(effect):
+        raise ValueError(f"paired_power needs n >= 2 and a finite effect, got n={n}, effect={effect}")
+    degrees, shift, steps = n - 1, abs(effect) * math.sqrt(n), 800
+    critical = t_quantile(1 - alpha / 2, degrees)
+    reach = 10 / math.sqrt(2 * degrees)  # s = sample sd / true sd, spread about 1 / sqrt(2 degrees)
+    low, high = max(1e-12, 1 - reach), 1 + reach
+    log_front = math.log(2) + degrees / 2 * math.log(degrees / 2) - math.lgamma(degrees / 2)
+
+    def at(s: float) -> float:
+        density = math.exp(log_front + (degrees - 1) * math.log(s) - degrees * s * s / 2)
+        return density * (_NORMAL.cdf(shift - critical * s) + _NORMAL.cdf(-shift - critical * s))
+
+    width = (high - low) / steps
+    return width / 3 * math.fsum((1 if i in (0, steps) else 4 if i % 2 else 2) * at(low + i * width) for i in range(steps + 1))
+
+
+def pairs_needed(mean: float, sd: float, power: float = 0.8, alpha: float = 0.05, most: int = 1000) -> int | None:
+    """Least number of pairs at which a paired t test would find this mean difference with this power; None if more than `most`."""
+    if not sd > 0 or mean == 0:
+        return None if mean == 0 else 2
+    low, high = 1, 2  # the power grows with n: enough at high, not enough at low
+    while paired_power(mean / sd, high, alpha) < power:
+        if high >= most:
+            return None
+        low, high = high, min(2 * high, most)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if paired_power(mean / sd, middle, alpha) >= power else (middle, high)
+    return high
+
+
+def bootstrap_intervals(
+    sizes: Sequence[int], statistic: Callable[[list[list[int]]], Sequence[float]], resamples: int = 2000, level: float = 0.95, seed: int = 0
+) -> list[tuple[float, float]]:
+    """Percentile intervals (Efron 1979) of every component of `statistic`, a function of indices drawn with replacement.
+
+    sizes: how many units each independent group has (its seeds); statistic gets as many drawn indices of each group.
+    """
+    _check_level(level)
+    if not sizes or min(sizes) < 1 or resamples < 1:
+        raise ValueError(f"bootstrap_intervals needs groups of at least one unit and one resample, got {list(sizes)}, {resamples}")
+    draw = random.Random(seed)
+    drawn = [statistic([draw.choices(range(size), k=size) for size in sizes]) for _ in range(resamples)]
+    cut = (1 - level) / 2
+    return [_ends(sorted(values), cut) for values in zip(*drawn, strict=True)]
+
+
+def _ends(values: list[float], cut: float) -> tuple[float, float]:
+    return values[math.floor(cut * (len(values) - 1))], values[math.ceil((1 - cut) * (len(values) - 1))]
 
 
 def wilson_interval(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:

@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -149,13 +149,13 @@ def interrupted(runs_dir: Path | str, warnings: list[str]) -> list[Marker]:
     return found
 
 
-def iter_records(root: Path | str, warnings: list[str]) -> Iterator[RunRecord]:
+def iter_records(root: Path | str, warnings: list[str], tasks: Container[str] | None = None) -> Iterator[RunRecord]:
     """Every record below a runs_dir or a results folder, in the order of paths. A missing root holds none.
 
     A file that cannot be read or lies in the wrong place is skipped and named in `warnings`; other folders (reported/,
-    checkpoints/) are not looked at.
+    checkpoints/) are not looked at. tasks: of a results folder only their records.
     """
-    for path, is_run in record_paths(Path(root)):
+    for path, is_run in record_paths(Path(root), tasks):
         try:
             record = read_record(path)
             expected = path.parent.name if is_run else None

@@ -45,7 +45,7 @@ def submit(
         raise UsageError(f"the results folder {root} is not a writable folder: choose one with --results-dir DIR")
     checked: dict[Path, RunRecord] = {}
     for run in runs:
-        source = _record_file(run, Path(runs_dir))
+        source = record_file(run, Path(runs_dir))
         record = read_record(source)
         _check_trust(record, source, allow_dirty)
         if verify is not None:
@@ -57,7 +57,8 @@ def submit(
     return [_place(target, root, record) for target, record in checked.items()]
 
 
-def _record_file(run: str | Path, runs_dir: Path) -> Path:
+def record_file(run: str | Path, runs_dir: Path) -> Path:
+    """The record of a run id in runs_dir, of a run folder, or the record file itself. UsageError if it is none of them."""
     if re.fullmatch(RUN_ID_PATTERN, str(run)) and not Path(run).exists():
         path = runs_dir / run / RECORD
         if not path.exists():

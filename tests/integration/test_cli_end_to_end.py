@@ -82,6 +82,19 @@ def test_the_board_and_submission(swept):
     assert "interrupted" not in board.stderr
 
 
+def test_a_run_is_shown_and_repeated_with_equal_measurements(swept):
+    folder, _ = swept
+    run = records(folder)[0]
+    shown = goatbench(folder, "show", run["run_id"])
+    assert shown.returncode == 0 and f"goatbench run task=vit_res512 attention=nope seed={run['seed']} scale=smoke" in shown.stdout
+    again = goatbench(folder, "show", run["run_id"], "--repro")
+    assert again.returncode == 0, again.stdout + again.stderr
+    count = len(run["measurements"])
+    assert f"{count} of {count} measurements are equal" in again.stdout
+    new = records(folder)[-1]
+    assert not new["training"]["reused"] and new["config_hash"] == run["config_hash"]  # trained anew, not read off the checkpoint
+
+
 def test_what_the_data_cannot_give_is_refused_and_leaves_no_run(tmp_path):
     done = goatbench(tmp_path, "run", "attention=nope", "scale=smoke", "data.num_train=999999")
     assert done.returncode == 2

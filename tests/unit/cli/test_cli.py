@@ -10,7 +10,7 @@ import yaml
 from goatbench import cli, listing
 from goatbench.registry import attentions
 
-VERBS = ("run", "list", "show", "leaderboard", "submit", "doctor")
+VERBS = ("run", "list", "show", "leaderboard", "compare", "submit", "doctor")
 
 
 def call(capsys, *arguments):
@@ -39,6 +39,17 @@ MISTAKES = [
     (["show"], "Missing argument"),
     (["leaderboard", "task=vit_res51"], "did you mean 'vit_res512'?"),
     (["leaderboard", "attention=goat"], "is asked for with task=NAME"),
+    (["leaderboard", "genome_nll", "--against", "rop", "--published"], "unknown row 'rop'; did you mean 'rope'?"),
+    (["leaderboard", "--overall", "--against", "gaot", "--published"], "--against gaot: no task has this row"),
+    (["leaderboard", "--metric", "top1"], "--metric top1 belongs to a task"),
+    (["leaderboard", "--overall", "--plot", "x"], "it goes with neither --overall nor --against"),
+    (["leaderboard", "--against", "gaot", "--scale", "embedded", "--published"], "unknown row 'gaot'; did you mean 'goat'?"),
+    (["leaderboard", "genome_nll", "--out", "/"], "--out / is a folder"),
+    (["leaderboard", "genome_nll", "--format", "pdf"], "'pdf' is not one of"),
+    (["compare", "gaot", "rope"], "no results of 'gaot'; did you mean 'goat'?"),
+    (["compare", "goat"], "Missing argument"),
+    (["compare", "20261129t202833-0d61a9b3-ffffff", "goat"], "no finished run 20261129t202833-0d61a9b3-ffffff"),
+    (["show", "goat", "--repro"], "'goat' is no run id"),
     (["submit", "no-such-run"], "neither a run id"),
 ]
 
@@ -68,7 +79,10 @@ QUICK = [
     ["show", "vit_res512"],
     ["show", "goat"],
     ["show", "embedded"],
+    ["show", "20261129t202833-0d61a9b3-1f7ad4"],
     ["leaderboard", "vit_res512", "--runs-dir", "nowhere"],
+    ["leaderboard", "--overall", "--runs-dir", "nowhere"],
+    ["compare", "goat", "rope", "--runs-dir", "nowhere"],
 ]
 
 
@@ -98,7 +112,7 @@ def test_help_of_each_verb_shows_an_example(capsys, verb):
 
 def test_every_name_in_the_examples_exists(capsys):
     """The examples that cost nothing run as they stand; those of run are composed."""
-    for verb in ("list", "show"):
+    for verb in ("list", "show", "leaderboard", "compare"):
         example = re.search(r"Example: goatbench (.*)", call(capsys, verb, "--help")[1]).group(1)
         assert call(capsys, *example.split())[0] == 0
     text = " ".join(call(capsys, "run", "--help")[1].split())

@@ -38,6 +38,11 @@ def test_all_values_after_the_equals_sign():
         ("goatbench leaderboard task = vit_reso", "vit_resolution"),
         ("goatbench leaderboard vit_reso", "vit_resolution"),
         ("goatbench show sink_s", "sink_scalar"),
+        ("goatbench compare goat sink_s", "sink_scalar"),
+        ("goatbench compare goat rope --task vit_reso", "vit_resolution"),
+        ("goatbench leaderboard genome_nll --against sink_s", "sink_scalar"),
+        ("goatbench leaderboard genome_nll --scale pap", "paper"),
+        ("goatbench leaderboard genome_nll --metric perp", "perplexity"),
         ("goatbench lea", "leaderboard"),
     ],
 )

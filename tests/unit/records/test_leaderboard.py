@@ -231,7 +231,7 @@ GOLDEN = """\
 
 | rank | row | 12 (224) | 28 (512)↑ | seeds | params | CPU-s |
 |---|---|---:|---:|---:|---:|---:|
-|  | goat\\[coords=scaled] | 70.0±? | 55.0±? | 1 | 0.450M | 200 |
+|  | goat\\[coords=scaled] | 70.0±? | 55.0±? | 1 | 0.450M | ◆ 200 |
 |  | goat | 70.0±? | 40.0±? | 1 | 0.450M | 200 |
 |  | cope\\* | - | timeout | - | - | - |
 
@@ -241,6 +241,7 @@ GOLDEN = """\
 - ±?: one seed, its spread is unknown and the row is not ranked on it
 - no row has two seeds: nothing can be said about significance, and nothing is ranked
 - \\*: with runs of this machine that are not submitted
+- ◆: no other ranked row or variant is both better and cheaper to train (means; their spread is not counted)
 - all rows: data toys (real; 4,000 test, 12,000 train; fingerprint feedbeef); budget batch\\_size 32, epochs 6, samples 72000, \
 steps 2250; protocol crop\\_pct 1.0, interpolation bicubic; condition split test
 - kernel sdpa; learning rate tuned
@@ -266,7 +267,7 @@ rank row              12 (224) 14 (288) 16 (320) 20 (384) 24 (448) 28 (512)↑
 1    learned_absolute 70.0±1.4 60.0±1.4 50.0±1.4 40.0±1.4 30.0±1.4  20.0±1.4
 rank row              seeds params CPU-s
 ────────────────────────────────────────
-     learned_absolute     2 0.450M   200
+     learned_absolute     2 0.450M ◆ 200
      [coords=scaled]
 1    learned_absolute     2 0.450M   200
 """

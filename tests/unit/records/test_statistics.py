@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pytest
 
-from goatbench.records.statistics import holm, paired_difference, summarise, t_quantile, t_two_sided, wilson_interval
+from goatbench.records.statistics import (
+    bootstrap_intervals,
+    holm,
+    paired_difference,
+    paired_power,
+    pairs_needed,
+    summarise,
+    t_quantile,
+    t_two_sided,
+    wilson_interval,
+)
 
 TABLE = [  # p, degrees of freedom, quantile
     (0.975, 1, 12.706204736),
@@ -97,3 +108,58 @@ def test_holm_of_a_worked_example():
     assert holm([0.03, 0.01, 0.04, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
     assert holm([0.9, 0.8]) == [1.0, 1.0]
     assert holm([]) == []
+
+
+@pytest.mark.parametrize(("effect", "pairs"), [(1.0, 10), (0.8, 15), (0.5, 34), (0.2, 199)])
+def test_pairs_needed_are_those_of_published_power_tables(effect, pairs):
+    """Two-sided paired t test, alpha .05, power .8: what G*Power 3.1 prints for these effect sizes."""
+    assert pairs_needed(effect, 1.0) == pairs
+    assert pairs_needed(-3 * effect, 3.0) == pairs
+
+
+def test_power_without_an_effect_is_the_level_and_grows_with_pairs():
+    for n in (2, 3, 10, 200):
+        assert paired_power(0.0, n) == pytest.approx(0.05, abs=1e-6)
+    powers = [paired_power(0.7, n) for n in range(2, 40)]
+    assert powers == sorted(powers) and powers[-1] > 0.98
+
+
+def test_power_at_two_pairs_equals_a_direct_integral():
+    """One degree of freedom: s is a half-normal, so the power is its mean of Phi(d - c s) + Phi(-d - c s), summed finely here."""
+    shift, critical, step = 5 * math.sqrt(2), 12.706204736, 1e-4
+    s = np.arange(step / 2, 9, step)
+    density = math.sqrt(2 / math.pi) * np.exp(-s * s / 2)
+    phi = np.vectorize(NormalDist().cdf)
+    expected = float(np.sum(density * (phi(shift - critical * s) + phi(-shift - critical * s))) * step)
+    assert paired_power(5.0, 2) == pytest.approx(expected, abs=1e-5)
+
+
+def test_no_number_of_pairs_finds_no_difference():
+    assert pairs_needed(0.0, 1.0) is None and pairs_needed(0.001, 1.0) is None
+    with pytest.raises(ValueError, match="n >= 2"):
+        paired_power(1.0, 1)
+
+
+def test_bootstrap_of_two_values_has_their_range_and_is_repeatable():
+    """Means of two draws from {0, 1}: 0 and 1 with chance 1/4 each, so both ends of the 95 % interval are extremes."""
+    values = [0.0, 1.0]
+
+    def mean(draws):
+        return [sum(values[i] for i in draws[0]) / 2, 7.0]
+
+    assert bootstrap_intervals([2], mean) == [(0.0, 1.0), (7.0, 7.0)] == bootstrap_intervals([2], mean)
+
+
+def test_bootstrap_of_many_values_is_the_normal_interval():
+    """n = 400 values with sd 1: half width 1.96 / 20; groups are drawn apart, so the sd of a sum of two means is sqrt(2) larger."""
+    values = [math.sqrt(2) * math.sin(2 * math.pi * (i + 0.5) / 400) for i in range(400)]
+
+    def statistic(draws):
+        means = [sum(values[i] for i in drawn) / 400 for drawn in draws]
+        return [means[0], means[0] + means[1]]
+
+    (low, high), (low_sum, high_sum) = bootstrap_intervals([400, 400], statistic, resamples=1000)
+    assert high - low == pytest.approx(2 * 1.96 / 20, rel=0.1)
+    assert high_sum - low_sum == pytest.approx(2 * 1.96 / 20 * math.sqrt(2), rel=0.1)
+    with pytest.raises(ValueError, match="at least one unit"):
+        bootstrap_intervals([3, 0], statistic)

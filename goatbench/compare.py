@@ -1,0 +1,105 @@
+"""What `compare` prints: differences by seed with a verdict in words, then what else differs. No torch."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from .boards import Places
+from .errors import UsageError
+from .records.canonical import canonical_json
+from .records.comparing import Apart, Line, Side, compare, config_differences, environment_differences, verdict
+from .records.files import one_line
+from .records.finding import find_side
+from .records.store import iter_records
+from .registry import load_plugins, tasks, unknown
+
+if TYPE_CHECKING:
+    from .records.statistics import Summary
+
+MAX_LISTED = 40
+
+
+def compare_lines(a: str, b: str, places: Places, task: str | None, scale: str | None, everything: bool) -> list[str]:
+    """The comparison as text. UsageError in one line for an unknown name, or if the two have nothing in common."""
+    load_plugins()
+    if task is not None and task not in tasks:
+        raise UsageError(unknown("task", task, tasks.names()))
+    warnings: list[str] = []
+    root = places.root()
+    known = {record.run_id: record for record in iter_records(root, warnings, None if task is None else [task])}
+    if places.runs_dir is not None:
+        known |= {record.run_id: record for record in iter_records(places.runs_dir, warnings)}
+    for warning in warnings:
+        print(f"goatbench: skipped: {warning}", file=sys.stderr)
+    sides = [_only(find_side(name, list(known.values()), places.runs_dir, root), task, scale) for name in (a, b)]
+    cards = [tasks.get(name).card for name in ([task] if task else tasks.names())]
+    lines, apart = compare(cards, *sides, everything)
+    if not lines and not apart:
+        raise UsageError(one_line(f"{sides[0].label} and {sides[1].label} have no task in common{f' at scale {scale}' if scale else ''}"))
+    text = [f"{letter}: {side.label}, {_runs(len(side.records))}" for letter, side in zip("AB", sides, strict=True)]
+    names = ("A", "B") if sides[0].row == sides[1].row else (sides[0].row, sides[1].row)
+    text += [entry for line in _by_board(lines, names) for entry in line]
+    text += [entry for one in apart for entry in _apart(one)]
+    if lines:
+        how = "A - B: mean [95 % t interval] over common seeds; paired t test; seeds needed: for 80 % power, at the difference seen"
+        text += ["", "p: Holm-adjusted over the headlines (the first line of each task), and apart from them over all other lines"]
+        text += [how]
+    return [one_line(entry, 1000) for entry in [*text, *_other_differences(*sides)]]
+
+
+def _runs(count: int) -> str:
+    return f"{count} run{'s' if count != 1 else ''}"
+
+
+def _only(side: Side, task: str | None, scale: str | None) -> Side:
+    kept = [r for r in side.records if task in (None, r.task.name) and scale in (None, r.scale)]
+    return Side(side.label, side.row, kept)
+
+
+def _by_board(lines: list[Line], names: tuple[str, str]):
+    """The lines under the title of their board."""
+    seen: str | None = None
+    for line in lines:
+        place, _, metric = line.board.rpartition(" · ")
+        if place != seen:
+            seen = place
+            yield ["", place]
+        factor, digits = (100, line.metric.digits) if line.metric.percent else (1, line.metric.digits)
+        values = f"A {_summary(line.a, factor, digits)}, B {_summary(line.b, factor, digits)}"
+        yield [f"  {metric} at {line.column}: {values}; A - B {_difference(line, factor, digits)}", f"      {verdict(line, *names)}"]
+
+
+def _summary(summary: Summary, factor: int, digits: int) -> str:
+    spread = "?" if summary.sd is None else f"{factor * summary.sd:.{digits}f}"
+    return f"{factor * summary.mean:.{digits}f}±{spread} ({summary.n})"
+
+
+def _difference(line: Line, factor: int, digits: int) -> str:
+    difference = line.comparison.difference
+    if difference is None:
+        return "unknown"
+    mean = f"{factor * difference.mean:+.{digits}f}"
+    if difference.half_width is None:
+        return mean
+    low, high = (factor * (difference.mean + sign * difference.half_width) for sign in (-1, 1))
+    p = "" if line.comparison.p_adjusted is None else f", p = {line.comparison.p_adjusted:.2g}"
+    return f"{mean} [{low:+.{digits}f}, {high:+.{digits}f}]{p}"
+
+
+def _apart(apart: Apart) -> list[str]:
+    lines = ["", f"{apart.task}: not compared, the runs of A and B differ in what one board shares"]
+    return lines + [f"  {name}: A {x}, B {y}" for name, x, y in apart.fields]
+
+
+def _other_differences(a: Side, b: Side) -> list[str]:
+    config, environment = config_differences(a.records, b.records), environment_differences(a.records, b.records)
+    lines = ["", "configuration, newest runs: " + ("equal apart from the names" if not config else "")]
+    lines += [f"  {key}: A {_plain(x)}, B {_plain(y)}" for key, x, y in config[:MAX_LISTED]]
+    lines += [f"  and {len(config) - MAX_LISTED} more"] if len(config) > MAX_LISTED else []
+    lines += ["environment: " + ("equal" if not environment else "")]
+    return [line.rstrip() for line in [*lines, *(f"  {key}: A {x}, B {y}" for key, x, y in environment)]]
+
+
+def _plain(value: Any) -> str:
+    return canonical_json(value)

@@ -1,0 +1,78 @@
+"""From what a user types to records: a run id, a run folder, a record file, a folder of runs, or the name of a row."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import UsageError
+from .comparing import Side
+from .files import one_line, read_record
+from .grouping import row_name
+from .layout import RECORD, placed_at
+from .record import RUN_ID_PATTERN, RunRecord
+from .store import iter_records
+from .submission import record_file
+
+
+def is_run(text: str) -> bool:
+    """Whether this names a run rather than something by its name: a run id, or a path to a file or folder that is there."""
+    return bool(re.fullmatch(RUN_ID_PATTERN, text)) or (os.path.lexists(text) and ("/" in text or Path(text).suffix == ".json"))
+
+
+def find_record(run: str, runs_dir: Path | str | None, published: Path | str) -> Path:
+    """The record file of a run id (own, then published), run folder or record file. UsageError in one line if there is none."""
+    if re.fullmatch(RUN_ID_PATTERN, run) and not Path(run).exists():
+        own = Path(runs_dir) / run / RECORD if runs_dir is not None else None
+        if own is not None and own.exists():
+            return own
+        placed = sorted(Path(published).glob(f"*@v*/*/*/{run}.json"))
+        if placed:
+            return placed[0]
+        raise UsageError(f"no finished run {run}: neither in {runs_dir} nor among the published results; name its folder or --runs-dir")
+    return record_file(run, Path(runs_dir or "."))
+
+
+def find_side(text: str, records: Sequence[RunRecord], runs_dir: Path | str | None, published: Path | str) -> Side:
+    """One side of a comparison. records: all that are known, where a row's name is looked up."""
+    if not is_run(text) and not Path(text).is_dir():
+        return _side_of_row(text, records)
+    path = Path(text)
+    found = _records_in(path) if path.is_dir() and not (path / RECORD).exists() else [read_record(find_record(text, runs_dir, published))]
+    rows = sorted({row_name(record) for record in found})
+    if len(rows) != 1:
+        raise UsageError(one_line(f"{text} holds runs of {len(rows)} rows ({', '.join(rows)}): name one run, or a folder with one row"))
+    label = rows[0] if len(found) > 1 else f"{rows[0]} ({found[0].run_id})"
+    return Side(label, rows[0], found)
+
+
+def _side_of_row(text: str, records: Sequence[RunRecord]) -> Side:
+    from ..registry import nearest
+
+    attention = text.partition("[")[0]
+    found = [record for record in records if record.row.attention == attention]
+    if not found:
+        known = sorted({record.row.attention for record in records})
+        guess = nearest(attention, known)
+        hint = f"did you mean '{guess}'? " if guess else ""
+        raise UsageError(
+            one_line(f"no results of '{text}'; {hint}rows with results: {', '.join(known) or 'none'}; or name a run id or a folder", 1500)
+        )
+    return Side(text, text, found)
+
+
+def _records_in(folder: Path) -> list[RunRecord]:
+    """Of a runs_dir, a results folder, or a row's folder inside one."""
+    warnings: list[str] = []
+    found = list(iter_records(folder, warnings))
+    for path in sorted(folder.rglob("*.json")) if not found else []:
+        if re.fullmatch(RUN_ID_PATTERN, path.stem):
+            record = read_record(path)
+            if path.parts[-2:] != placed_at(record).parts[-2:]:
+                raise UsageError(f"{path} is in the wrong place: its record belongs at {placed_at(record)}")
+            found.append(record)
+    if not found:
+        raise UsageError(one_line(f"{folder} holds no record{': ' + warnings[0] if warnings else ''}"))
+    return found

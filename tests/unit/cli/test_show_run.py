@@ -1,0 +1,61 @@
+"""`show RUN`: all there is in a record, the command that repeats it, and what a repetition changed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from goatbench.boards import Places
+from goatbench.compose import compose
+from goatbench.errors import UsageError
+from goatbench.show_run import load_run, repeat_overrides, reproduction_lines, run_lines
+
+RESULTS = Path(__file__).resolve().parents[3] / "results"
+RUN = "20261129t202833-0d61a9b3-1f7ad4"  # genome_nll, goat, seed 2
+PLACES = Places(None, str(RESULTS))
+
+
+@pytest.fixture(scope="module")
+def record():
+    return load_run(RUN, PLACES)[1]
+
+
+def test_everything_of_a_record_is_there(record):
+    text = "\n".join(run_lines(*load_run(RUN, PLACES)))
+    for part in ("genome_nll@v1, scale embedded, seed 2", "1.8935±0.0011", "379133", "a7419d7a903b8407", "process CPU time", "AMD EPYC"):
+        assert part in text
+    assert "training.epochs = 4" in text and "sources db4a5ee5" in text
+
+
+def test_the_command_composes_the_very_same_run(record):
+    """The configuration's hash is that of the record, though the command is built from its overrides alone."""
+    (command,) = re.findall(r"^  goatbench run (.*)$", "\n".join(run_lines(*load_run(RUN, PLACES))), flags=re.M)
+    composed = compose(shlex.split(command))
+    assert composed.spec.config_hash == record.config_hash and composed.spec.retrain
+    assert shlex.split(command) == repeat_overrides(record)
+    assert command == "scale=embedded task=genome_nll attention=goat seed=2 retrain=true"
+
+
+def test_an_equal_repetition_is_equal(record):
+    lines, is_equal = reproduction_lines(record, record)
+    assert is_equal and lines[1:] == [f"{len(record.measurements)} of {len(record.measurements)} measurements are equal"]
+
+
+def test_each_difference_is_named_with_its_size(record):
+    first, *others = record.measurements
+    moved = first.model_copy(update={"value": first.value + 2 * first.stderr})
+    elsewhere = {"environment": {**record.environment, "torch": "2.99"}, "config": {**record.config, "x": 1}}
+    changed = record.model_copy(update={"measurements": [moved, *others[1:]], **elsewhere})
+    lines, is_equal = reproduction_lines(record, changed)
+    text = "\n".join(lines)
+    assert not is_equal and f"{len(others) - 1} of {len(others) + 1} measurements are equal" in text
+    assert re.search(rf"differs: {first.metric} at .*2 standard errors", text) and "not measured now" in text
+    assert "changed since: environment.torch: 2.14.1 then, 2.99 now" in text and "config.x" in text
+
+
+def test_unknown_runs_are_one_line():
+    with pytest.raises(UsageError, match="no finished run 20261129t202833-0d61a9b3-ffffff"):
+        load_run("20261129t202833-0d61a9b3-ffffff", PLACES)

@@ -1,0 +1,91 @@
+"""Boards against a row, costs that cannot be compared, rows that are not dominated: worked by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from goatbench.records.board import to_text
+from goatbench.records.leaderboard import build_boards
+
+
+def series(make_record, attention, tops, first_run=0, **changes):
+    return [make_record(attention, s, {"raw": {(512, 28): top}}, run=first_run + s, **changes) for s, top in enumerate(tops)]
+
+
+def row(board, name):
+    return next(row for row in board.rows if row.name == name)
+
+
+@pytest.fixture
+def made(make_record):
+    records = series(make_record, "rope", (0.60, 0.62, 0.61)) + series(make_record, "close", (0.59, 0.60, 0.615), 10)
+    records += series(make_record, "far", (0.40, 0.41, 0.42), 20)
+    records.append(make_record("one", 0, {"raw": {(512, 28): 0.5}}, run=30))
+    return [*records, make_record("none", 7, {"raw": {(512, 28): 0.5}}, run=31)]
+
+
+def test_cells_are_paired_differences_with_interval_and_adjusted_p(card, made):
+    """close - rope: -1, -2, +0.5 points, mean -0.833, sd 1.2583, half width 4.3027 * 1.2583 / sqrt(3) = 3.126, p = 0.37.
+    far - rope: -20, -21, -19, half width 4.3027 / sqrt(3) = 2.484, p = 8.3e-4, the smaller of two: times 2."""
+    (board,) = build_boards(card, made, against="rope")
+    assert row(board, "rope").is_baseline and row(board, "rope").cells["512"].text == "61.0±1.0"
+    close, far = row(board, "close").cells["512"], row(board, "far").cells["512"]
+    assert close.text == "-0.8 [-4.0,+2.3] p=0.37" and far.text == "-20.0 [-22.5,-17.5] p=0.0017"
+    assert close.difference.mean == pytest.approx(-0.025 / 3) and close.difference.half_width == pytest.approx(0.03126, abs=1e-5)
+    assert board.title == "toy_ladder@v2 · embedded · top1, minus rope (%) ↑" and board.facts["against"] == "rope"
+
+
+def test_missing_pairs_are_shown_as_such(card, made):
+    (board,) = build_boards(card, made, against="rope")
+    assert row(board, "one").cells["512"].text == "-10.0 (1 pair)"
+    assert row(board, "none").cells["512"].text == "no pair"
+    assert "no pair: no common seed with rope: none" in board.notes
+
+
+def test_a_board_without_the_baseline_is_left_out(card, made, make_record):
+    other = make_record("goat", run=40, scale="paper")
+    assert len(build_boards(card, [*made, other])) == 2
+    assert [board.facts["scale"] for board in build_boards(card, [*made, other], against="rope")] == ["embedded"]
+
+
+def test_rows_that_are_not_dominated_are_marked(card, make_record):
+    """Means and costs: best 60 at 300 s, thrifty 50 at 100 s, dominated 45 at 200 s, control 70 at 50 s does not count."""
+    rows = {"best": (0.6, 300.0), "thrifty": (0.5, 100.0), "dominated": (0.45, 200.0), "nope": (0.7, 50.0)}
+    records = [
+        make_record(name, 0, {"raw": {(512, 28): top}}, run=i, costs=[cost(seconds)])
+        for i, (name, (top, seconds)) in enumerate(rows.items())
+    ]
+    (board,) = build_boards(card, records)
+    assert {r.name: r.is_pareto for r in board.rows} == {"best": True, "thrifty": True, "dominated": False, "nope": None}
+    assert row(board, "best").cells["cost"].text == "◆ 300" and row(board, "dominated").cells["cost"].text == "200"
+
+
+def cost(seconds):
+    return {"name": "train_cpu_seconds", "value": seconds, "unit": "s", "method": "cpu_time"}
+
+
+def test_costs_of_different_hardware_are_marked_as_not_comparable(card, make_record):
+    there = {"environment": {"cpu": "another cpu", "threads": 4}}
+    records = [make_record("goat", 0), make_record("rope", 0, run=1, **there)]
+    records += [make_record("mix", 0, run=2), make_record("mix", 1, run=3, **there)]
+    (board,) = build_boards(card, records)
+    assert "CPU-s (not comparable)" in to_text(board, 160)
+    assert row(board, "mix").cells["cost"].text == "mixed" and row(board, "mix").cells["cost"].number is None
+    assert {r.is_pareto for r in board.rows} == {None}
+    (note,) = [note for note in board.notes if note.startswith("costs are not comparable")]
+    assert "goat: a cpu, cpu_time; mix: a cpu, cpu_time and another cpu, 4 threads, cpu_time; rope: another cpu, 4 threads" in note
+
+
+def test_memory_by_two_methods_never_shares_a_board(card, make_record):
+    headline_rows = {**card.headline_rows, "method": ("alloc", "cuda")}
+    card = card.model_copy(update={"row_conditions": ("coords", "method"), "headline_rows": headline_rows})
+
+    def by(record, *methods):
+        measured = [m.model_copy(update={"conditions": {**m.conditions, "method": k}}) for k in methods for m in record.measurements]
+        return record.model_copy(update={"measurements": measured})
+
+    records = [by(make_record("goat"), "alloc", "estimate"), by(make_record("rope", run=1), "alloc")]
+    records.append(by(make_record("rope", run=2), "cuda"))
+    boards = build_boards(card, records)
+    assert [sorted(r.name for r in board.rows) for board in boards] == [["goat", "goat[method=estimate]", "rope"], ["rope"]]
+    assert "runs that differ in condition.method are not compared" in boards[0].notes[0]

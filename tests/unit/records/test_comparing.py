@@ -1,0 +1,98 @@
+"""A against B: differences and verdicts worked by hand, what is not alike named, names resolved."""
+
+from __future__ import annotations
+
+import pytest
+
+from goatbench.errors import UsageError
+from goatbench.records.comparing import Side, compare, config_differences, differences, environment_differences, verdict
+from goatbench.records.files import record_bytes
+from goatbench.records.finding import find_record, find_side, is_run
+from goatbench.records.store import RunFolder, placed_at
+
+ROPE, CLOSE, FAR = (0.60, 0.62, 0.61), (0.59, 0.60, 0.615), (0.40, 0.41, 0.42)
+
+
+def side(make_record, name, tops, first_run=0, **changes):
+    records = [make_record(name, s, {"raw": {(512, 28): top, (224, 12): 0.7}}, run=first_run + s, **changes) for s, top in enumerate(tops)]
+    return Side(name, name, records)
+
+
+def verdicts(card, a, b, **options):
+    lines, apart = compare([card], a, b, **options)
+    return [verdict(line, a.row, b.row) for line in lines], apart
+
+
+def test_a_clear_difference_names_the_better_one(card, make_record):
+    """-20, -21, -19 points: p = 8.3e-4 for one headline."""
+    far, rope = side(make_record, "far", FAR, 10), side(make_record, "rope", ROPE)
+    (line,), apart = compare([card], far, rope)
+    assert (line.column, line.is_headline, apart) == ("512", True, [])
+    assert line.comparison.difference.mean == pytest.approx(-0.2) and line.comparison.p_adjusted == pytest.approx(8.3e-4, rel=0.01)
+    assert verdict(line, "far", "rope") == "rope is better at 3 seeds"
+    assert verdicts(card, rope, far)[0] == ["rope is better at 3 seeds"]
+
+
+def test_too_few_seeds_say_how_many_would_do(card, make_record):
+    """-1, -2, +0.5 points: effect .8333 / 1.2583 = 0.66; tables of the paired t test give 20 or 21 pairs for 80 % power."""
+    (text,), _ = verdicts(card, side(make_record, "close", CLOSE, 10), side(make_record, "rope", ROPE))
+    assert text in ("not distinguishable at 3 seeds: would need about 20", "not distinguishable at 3 seeds: would need about 21")
+
+
+def test_verdicts_where_no_test_is_possible(card, make_record):
+    rope = side(make_record, "rope", ROPE)
+    assert verdicts(card, side(make_record, "x", ROPE, 10), rope)[0] == ["equal in each of 3 seeds"]
+    assert "one common seed" in verdicts(card, side(make_record, "x", ROPE[:1], 10), rope)[0][0]
+    lonely = Side("x", "x", [make_record("x", 7, {"raw": {(512, 28): 0.5}}, run=20)])
+    assert verdicts(card, lonely, rope)[0] == ["no common seed: not compared"]
+
+
+def test_all_columns_and_two_families_of_p(card, make_record):
+    """The headline's p is not paid for by the other columns: 224 is equal in every seed, p = 1."""
+    far, rope = side(make_record, "far", FAR, 10), side(make_record, "rope", ROPE)
+    lines, _ = compare([card], far, rope, everything=True)
+    assert [(line.column, line.is_headline) for line in lines] == [("224", False), ("512", True)]
+    assert lines[1].comparison.p_adjusted == pytest.approx(8.3e-4, rel=0.01) and lines[0].comparison.p_adjusted == 1.0
+
+
+def test_runs_that_are_not_alike_are_not_compared_and_it_is_said_why(card, make_record):
+    budget = {"epochs": 12, "steps": 2250, "samples": 72000, "batch_size": 32}
+    lines, (apart,) = compare([card], side(make_record, "goat", ROPE), side(make_record, "rope", ROPE, 10, budget=budget))
+    assert lines == [] and apart.fields == (("budget.epochs", "6", "12"),)
+
+
+def test_differences_of_nested_values():
+    a, b = {"x": {"y": 1, "z": [1]}, "only": None}, {"x": {"y": 2, "z": [1]}, "new": 3}
+    assert list(differences(a, b)) == [("new", None, 3), ("x.y", 1, 2)]
+
+
+def test_config_and_environment_differences(make_record):
+    a = [make_record(config={"attention": {"name": "goat", "lanes": "carve"}, "seed": 0})]
+    other = {"attention": {"name": "rope", "lanes": "none"}, "seed": 1}
+    b = [make_record("rope", config=other, environment={"cpu": "another", "gpu": None})]
+    assert config_differences(a, b) == [("attention.lanes", "carve", "none")]
+    assert environment_differences(a, b) == [("cpu", '"a cpu"', '"another"')]
+    assert environment_differences(a, a) == []
+
+
+def test_what_a_name_stands_for(tmp_path, make_record):
+    runs, results = tmp_path / "runs", tmp_path / "results"
+    own, published = make_record("goat", run=1), make_record("rope", run=2)
+    RunFolder(runs, own.run_id).finish(own)
+    (results / placed_at(published)).parent.mkdir(parents=True)
+    (results / placed_at(published)).write_bytes(record_bytes(published))
+    known = [own, published]
+    assert find_side("goat", known, runs, results).records == [own]
+    assert find_side(own.run_id, known, runs, results).row == "goat" and find_side(published.run_id, known, runs, results).row == "rope"
+    assert find_record(own.run_id, runs, results) == runs / own.run_id / "record.json"
+    assert find_side(str(runs), known, runs, results).records == [own] == find_side(str(runs / own.run_id), known, runs, results).records
+    assert find_side(str((results / placed_at(published)).parent), known, runs, results).records == [published]
+    with pytest.raises(UsageError, match="did you mean 'goat'"):
+        find_side("gaot", known, runs, results)
+    with pytest.raises(UsageError, match="no finished run"):
+        find_side("20260102t030409-0123abcd-ffffff", known, runs, results)
+    other = make_record("alibi", run=3)
+    RunFolder(runs, other.run_id).finish(other)
+    with pytest.raises(UsageError, match="runs of 2 rows \\(alibi, goat\\)"):
+        find_side(str(runs), known, runs, results)
+    assert is_run(own.run_id) and is_run(str(runs)) and not is_run("goat")

@@ -1,0 +1,77 @@
+"""The table across tasks: ranks, gains and who has none, worked by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from goatbench.errors import UsageError
+from goatbench.records.overall import overall_boards
+
+FIRST = {"goat": (0.6, 0.62), "rope": (0.5, 0.5), "alibi": (0.4, 0.42), "nope": (0.9, 0.9)}  # top1: higher is better; nope is a control
+SECOND = {"goat": (2.2, 2.2), "rope": (2.0, 2.0), "alibi": (1.0, 1.0), "fox": (0.1, 0.1)}  # nll: lower is better
+
+
+@pytest.fixture
+def cards(card):
+    second = {"name": "toy_nll", "domain": "text", "primary_metric": "nll_nats"}
+    return [card, card.model_copy(update=second), card.model_copy(update={"name": "toy_tuning"})]
+
+
+@pytest.fixture
+def records(make_record):
+    made = [
+        make_record(name, seed, {"raw": {(512, 28): value}}, run=10 * i + seed)
+        for i, (name, values) in enumerate(FIRST.items())
+        for seed, value in enumerate(values)
+    ]
+    second, tuning = ({"name": name, "version": 2, "card_hash": "0123456789abcdef"} for name in ("toy_nll", "toy_tuning"))
+    for i, (name, values) in enumerate(SECOND.items()):
+        for seed, value in enumerate(values):
+            made.append(make_record(name, seed, {}, nll={"raw": {(512, 28): value}}, run=100 + 10 * i + seed, task=second))
+    return [*made, make_record("rope", 0, {"raw": {(512, 28): 0.1}}, run=200, task=tuning)]
+
+
+def test_mean_rank_and_gain_of_rows_that_have_every_task(cards, records):
+    """Ranks goat 1 and 3, rope 2 and 2, alibi 3 and 1: all 2. Gains over rope: goat .61 / .5 - 1 = .22 and -.2 / 2 = -.1, mean .06;
+    alibi .41 / .5 - 1 = -.18 and +1 / 2 = .5, mean .16. fox misses a task; nope is a control of both."""
+    (board,) = overall_boards(cards, records, [], "embedded")
+    cells = {row.name: row.cells for row in board.rows}
+    assert {name: found["rank"].number for name, found in cells.items() if "rank" in found} == {"alibi": 2.0, "goat": 2.0, "rope": 2.0}
+    assert cells["goat"]["gain"].number == pytest.approx(0.06) and cells["alibi"]["gain"].number == pytest.approx(0.16)
+    assert cells["rope"]["gain"].number == 0.0 and next(row for row in board.rows if row.name == "rope").is_baseline
+    assert "rank" not in cells["fox"] and cells["fox"]["tasks"].text == "1/2" and "nope" not in cells
+    assert board.title == "overall · all domains · embedded · 2 tasks"  # tuning is left out
+
+
+def test_the_bootstrap_spans_what_the_seeds_can_give(cards, records):
+    """Only goat's and alibi's first task vary: goat .6 to .62 over .5 gives gains .2 to .24, mean with -.1: .05 to .07."""
+    (board,) = overall_boards(cards, records, [], "embedded")
+    goat = next(row for row in board.rows if row.name == "goat")
+    assert goat.cells["gain"].interval == pytest.approx((0.05, 0.07)) and goat.cells["rank"].interval == (2.0, 2.0)
+    assert overall_boards(cards, records, [], "embedded") == [board]  # the same draws each time
+
+
+def test_another_baseline_and_one_that_is_missing(cards, records):
+    (board,) = overall_boards(cards, records, [], "embedded", against="goat")
+    rope = next(row for row in board.rows if row.name == "rope")
+    assert rope.cells["gain"].number == pytest.approx(((0.5 - 0.61) / 0.61 + 0.2 / 2.2) / 2)
+    (board,) = overall_boards(cards, records, [], "embedded", against="fox")
+    assert "gain" not in {column.key for column in board.columns} and "no gain: the baseline has no result in toy_ladder" in board.notes
+    with pytest.raises(UsageError, match="no task has this row"):
+        overall_boards(cards, records, [], "embedded", against="gaot")
+
+
+def test_a_domain_with_two_tasks_has_a_board_of_its_own(cards, records, make_record):
+    third = cards[1].model_copy(update={"name": "toy_third"})
+    task = {"name": "toy_third", "version": 2, "card_hash": "0123456789abcdef"}
+    more = [make_record(name, 0, {}, nll={"raw": {(512, 28): 1.0}}, run=300 + i, task=task) for i, name in enumerate(("rope", "fox"))]
+    everything, text = overall_boards([*cards, third], [*records, *more], [], "embedded")
+    assert text.title == "overall · text · embedded · 2 tasks"
+    assert {row.name for row in text.rows if "rank" in row.cells} == {"rope", "fox"}
+    assert {row.name for row in everything.rows if "rank" in row.cells} == {"rope"}  # fox misses the vision task, goat the third
+    assert everything.rows[0].cells["rank"].interval is None  # one common seed in the third task: nothing to draw from
+
+
+def test_nothing_to_show_is_an_error(cards, records):
+    with pytest.raises(UsageError, match="no task has ranked results at scale paper"):
+        overall_boards(cards, records, [], "paper")
