@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from .boards import PlotKind
-from .completion import complete_name, complete_override, complete_task
+from .completion import complete_name, complete_override, complete_scale, complete_task
 from .errors import UsageError
 
 app = typer.Typer(
@@ -163,6 +163,22 @@ def leaderboard(
 
 
 @app.command()
+def report(
+    out: Annotated[str, typer.Option(metavar="PATH", help="The page; one that is there is replaced.")] = "report.html",
+    scale: Annotated[str, typer.Option(metavar="NAME", help="Results of this scale.", autocompletion=complete_scale)] = "embedded",
+    runs_dir: RunsDir = "runs",
+    results_dir: ResultsDir = None,
+) -> None:
+    """One HTML page of all results, published and own: what to pick, how sure, tables, figures, runs. It opens offline.
+
+    Example: goatbench report --out report.html
+    """
+    from .report.write import write_report
+
+    print(write_report(out, scale, runs_dir, results_dir))
+
+
+@app.command()
 def submit(
     runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run ids, run folders or record files.")],
     runs_dir: RunsDir = "runs",
@@ -187,11 +203,12 @@ def doctor(runs_dir: RunsDir = "runs") -> None:
 
     Example: goatbench doctor
     """
-    from .doctor import diagnose, report
+    from .doctor import diagnose
+    from .doctor import report as report_of
 
     _tell("trying out every backend: about 15 seconds ...")
     findings = diagnose(runs_dir)
-    print(report(findings))
+    print(report_of(findings))
     if any(finding.level == "broken" for finding in findings):
         raise typer.Exit(3)
 

@@ -29,6 +29,11 @@ def complete_name(incomplete: str) -> list[str]:
     return [name for group in GROUPS for name in tree.options(group) if name.startswith(incomplete)]
 
 
+def complete_scale(incomplete: str) -> list[str]:
+    """Names of scales."""
+    return [name for name in ConfigTree.find().options("scale") if name.startswith(incomplete)]
+
+
 def candidates(args: list[str], incomplete: str) -> list[str]:
     """Candidates for the override under the cursor.
 
