@@ -14,7 +14,7 @@ import typer
 from .completion import complete_name_or_run, complete_override
 from .errors import UsageError
 from .options import ConfigDir, ResultsDir, RunsDir
-from .result_verbs import compare, leaderboard, submit
+from .result_verbs import compare, leaderboard, report, submit
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -154,7 +154,7 @@ def show(
     raise typer.Exit(0 if is_equal else 1)
 
 
-for verb in (leaderboard, compare, submit):
+for verb in (leaderboard, compare, report, submit):
     app.command()(verb)
 
 
@@ -164,11 +164,12 @@ def doctor(runs_dir: RunsDir = "runs") -> None:
 
     Example: goatbench doctor
     """
-    from .doctor import diagnose, report
+    from .doctor import diagnose
+    from .doctor import report as report_of
 
     _tell("trying out every backend: about 15 seconds ...")
     findings = diagnose(runs_dir)
-    print(report(findings))
+    print(report_of(findings))
     if any(finding.level == "broken" for finding in findings):
         raise typer.Exit(3)
 

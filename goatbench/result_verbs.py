@@ -1,4 +1,4 @@
-"""The verbs that read results: leaderboard, compare, submit. None of them imports torch."""
+"""The verbs that read results: leaderboard, compare, report, submit. None of them imports torch."""
 
 from __future__ import annotations
 
@@ -83,6 +83,21 @@ def compare(
     from .compare import compare_lines
 
     print("\n".join(compare_lines(a, b, Places(None if published else runs_dir, results_dir), task, scale, everything)))
+
+
+def report(
+    out: Annotated[str, typer.Option(metavar="PATH", help="The page; one that is there is replaced.")] = "report.html",
+    scale: Annotated[str, typer.Option(metavar="NAME", help="Results of this scale.", autocompletion=complete_scale)] = "embedded",
+    runs_dir: RunsDir = "runs",
+    results_dir: ResultsDir = None,
+) -> None:
+    """One HTML page of all results, published and own: what to pick, how sure, tables, figures, runs. It opens offline.
+
+    Example: goatbench report --out report.html
+    """
+    from .report.write import write_report
+
+    print(write_report(out, scale, runs_dir, results_dir))
 
 
 def submit(

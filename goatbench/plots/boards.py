@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 
 
 def plot_board(board: Board) -> Figure:
+    """Rows over the columns that are numbers. UsageError unless there are two."""
+    return curves(*board_curves(board))
+
+
+def board_curves(board: Board) -> tuple[list[Curve], Labels]:
     """Rows over the columns that are numbers ('8192 (16)' is 8192), band: one standard deviation over seeds.
 
     Yardsticks that are the same in every column are dashed lines. UsageError unless at least two columns are numbers.
@@ -37,8 +42,7 @@ def plot_board(board: Board) -> Figure:
         low, high = ([value + sign * sd for value, sd in zip(y, spread, strict=True)] for sign in (-1, 1))
         lines.append(Curve(row.name, x, y, low, high))
     name, _, metric = board.title.rpartition(" · ")
-    labels = Labels(name, _axis_name(board), metric, references=references, band="standard deviation over seeds")
-    return curves(lines, labels)
+    return lines, Labels(name, _axis_name(board), metric, references=references, band="standard deviation over seeds")
 
 
 def _place(column: Column, rows: tuple[Row, ...]) -> int | None:

@@ -36,13 +36,18 @@ class Grid:
 
 def plot_heat_map(board: Board, group: Group) -> Figure:
     """The rows of a board in their order, means over seeds. UsageError if their records hold no curve over depth."""
-    grids = [grid for row in board.rows if row.name in group.rows and (grid := _grid(row.label, group.rows[row.name]))]
+    grids = grids_of(board, group)
     if not grids:
         raise UsageError(
             f"{board.title}: its records hold no scores by depth; --kind heatmap draws needle, passkey, multi_needle, induction"
         )
     name = board.title.rpartition(" · ")[0]
     return heat_map(grids, f"{name} · exact match (%) by depth and length, mean over seeds")
+
+
+def grids_of(board: Board, group: Group) -> list[Grid]:
+    """Of the rows of a board whose records hold scores by depth, in their order, means over seeds."""
+    return [grid for row in board.rows if row.name in group.rows and (grid := _grid(row.label, group.rows[row.name]))]
 
 
 def _grid(label: str, row: RowSamples) -> Grid | None:

@@ -66,5 +66,5 @@ def test_every_package_and_data_file_is_there(installed):
     """What setuptools packs follows from lists in pyproject.toml; this compares them with the tree."""
     for part, inside in (("goatbench", "."), ("tasks", "tasks"), ("configs", "configs")):
         for path in sorted((TREE / part).rglob("*")):
-            if path.suffix in (".py", ".yaml", ".xz", ".json", ".packed", ".tsv") and "__pycache__" not in path.parts:
+            if path.suffix in (".py", ".yaml", ".xz", ".json", ".packed", ".tsv", ".j2", ".css", ".js") and "__pycache__" not in path.parts:
                 assert (installed / "goatbench" / inside / path.relative_to(TREE / part)).is_file(), f"{path} is not in the wheel"

@@ -1,0 +1,144 @@
+"""Which figures a board gets: only what its records hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from statistics import fmean
+
+from markupsafe import Markup
+
+from ..errors import UsageError
+from ..plots.boards import board_curves
+from ..plots.curves import Curve, Labels
+from ..plots.heat_map import grids_of
+from ..records.board import Board, Row
+from ..records.grouping import Group
+from ..records.leaderboard import TRAINING_COST
+from ..records.record import TaskCard
+from ..records.statistics import summarise
+from .cost_chart import Point, cost_chart, frontier
+from .heat_table import heat_tables
+from .line_chart import line_chart
+from .svg import Look
+from .verdict import headline, listed
+
+MAX_POINTS = 32  # of a curve; more are averaged
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """title above, drawing, caption below; is_wide: takes the whole width of the page."""
+
+    title: str
+    body: Markup
+    caption: str
+    is_wide: bool = False
+
+
+def figures_of(card: TaskCard, board: Board, group: Group, looks: Mapping[str, Look]) -> list[Figure]:
+    """looks: by row name."""
+    lines = [*_by_column(board, looks), *_by_cost(card, board, group, looks), *_curves(card, board, group, looks)]
+    return [*lines, *_heat(board, group)]
+
+
+def looks_of(boards: list[Board]) -> dict[str, Look]:
+    """By row name: an attention has one colour and marker on all boards of a domain, its variants dashed lines of that colour."""
+    looks: dict[str, Look] = {}
+    for row in (row for board in boards for row in board.rows):
+        attention, bracket, _ = row.name.partition("[")
+        if row.is_reference:
+            continue
+        if attention not in looks:
+            used = [look.index for look in looks.values() if look.index is not None]
+            looks[attention] = Look(None if row.is_control or row.is_unlearned else max(used, default=-1) + 1)
+        looks[row.name] = Look(looks[attention].index, bool(bracket))
+    return looks
+
+
+def _by_column(board: Board, looks: Mapping[str, Look]) -> Iterator[Figure]:
+    try:
+        lines, labels = board_curves(board)
+    except UsageError:  # its columns are no numbers
+        return
+    shown = [line for line in lines if line.name in looks]
+    column = headline(board)
+    if len(shown) and any(len(list(line.x)) > 1 for line in shown):
+        ends = listed([f"{row.name} {row.cells[column.key].text}" for row in _measured(board, column.key)]) if column else ""
+        label = f"Line chart of {labels.y} by {labels.x}. {f'At {column.head[:-1]}: {ends}.' if column else ''}"
+        caption = "Mean over seeds; band: one standard deviation." + (" Dashed across: yardsticks." if labels.references else "")
+        caption += " Dashed: variants." if any(looks[line.name].is_dashed for line in shown) else ""
+        axes = Labels("", labels.x, labels.y, references=labels.references)
+        yield Figure(f"Quality against {labels.x.partition(' (')[0]}", line_chart(shown, axes, looks, label), caption)
+
+
+def _by_cost(card: TaskCard, board: Board, group: Group, looks: Mapping[str, Look]) -> Iterator[Figure]:
+    """Of the rows that ran on the kind of processor that most of them ran on."""
+    column, metric = headline(board), card.metric(card.primary_metric)
+    points: dict[tuple, list[Point]] = {}
+    for row in _measured(board, column.key if column else ""):
+        if row.name not in group.rows or row.is_control:
+            continue
+        samples = group.rows[row.name].finished
+        costs = [cost.value for sample in samples for cost in sample.record.costs if cost.name == TRAINING_COST]
+        machines = {tuple(sample.record.environment.get(name) for name in ("cpu", "gpu", "threads")) for sample in samples}
+        if costs and len(machines) == 1:
+            summary, factor = row.cells[column.key].summary, 100 if metric.percent else 1
+            point = Point(row.name, summarise(costs).mean, factor * summary.mean, factor * (summary.sd or 0.0))
+            points.setdefault(next(iter(machines)), []).append(point)
+    if not points:
+        return
+    machine = max(points, key=lambda key: (len(points[key]), str(key)))
+    shown = points[machine]
+    if len(shown) < 2:
+        return
+    is_higher = metric.direction == "higher"
+    best = frontier(shown, is_higher)
+    titles = ("training, CPU-seconds", board.title.rpartition(" · ")[2])
+    on_it = listed([p.name for p in best])
+    left_out = sum(map(len, points.values())) - len(shown)
+    caption = f"On the line, beaten by no other mean on both: {on_it}. Whiskers: one standard deviation."
+    caption += f" {left_out} rows that ran on another kind of processor are left out." if left_out else ""
+    label = f"Scatter chart of {titles[1]} against {titles[0]}, {len(shown)} rows. Not beaten on both: {on_it}."
+    yield Figure("Quality against cost", cost_chart(shown, best, dict(looks), titles, is_higher, label), caption)
+
+
+def _curves(card: TaskCard, board: Board, group: Group, looks: Mapping[str, Look]) -> Iterator[Figure]:
+    """Curves of the records over another axis than the board's columns, at the headline's conditions, means over seeds."""
+    found: dict[tuple[str, str, str], dict[str, list]] = {}
+    for row in board.rows:
+        for sample in group.rows[row.name].finished if row.name in group.rows and row.is_plain else ():
+            for curve in sample.record.curves:
+                where = {name: value for name, value in curve.conditions.items() if name in card.primary_conditions}
+                is_headline = all(card.primary_conditions[name] == value for name, value in where.items())
+                if curve.x_name not in ("depth", card.column_condition, card.column_label) and is_headline and len(curve.x) > 1:
+                    found.setdefault((curve.name, curve.unit, curve.x_name), {}).setdefault(row.name, []).append(curve)
+    for (name, unit, x_name), by_row in sorted(found.items()):
+        lines = [line for row, curves in by_row.items() if (line := _mean_curve(row, curves)) is not None]
+        if not lines or min(float(line.x[0]) for line in lines) <= 0:
+            continue
+        label = f"Line chart of {name} ({unit}) by {x_name} for {listed([line.name for line in lines])}."
+        chart = line_chart(lines, Labels("", x_name, f"{name} ({unit})"), looks, label)
+        yield Figure(f"{name} by {x_name}", chart, f"Mean over seeds, in up to {MAX_POINTS} stretches of the curves that the records hold.")
+
+
+def _mean_curve(row: str, curves: list) -> Curve | None:
+    """Over seeds, then over neighbours; None if the seeds do not share their x."""
+    x = curves[0].x
+    if any(curve.x != x for curve in curves):
+        return None
+    y = [fmean(values) for values in zip(*(curve.y for curve in curves), strict=True)]
+    size = -(-len(x) // MAX_POINTS)
+    parts = [slice(start, start + size) for start in range(0, len(x), size)]
+    return Curve(row, [fmean(x[part]) for part in parts], [fmean(y[part]) for part in parts])
+
+
+def _heat(board: Board, group: Group) -> Iterator[Figure]:
+    grids = grids_of(board, group)
+    if grids:
+        caption = "Percent found, mean over seeds; depth 0 is the start of the text. Dark: never found, bright: always."
+        yield Figure("Found, by depth and length", heat_tables(grids), caption, is_wide=True)
+
+
+def _measured(board: Board, key: str) -> list[Row]:
+    return [row for row in board.rows if row.cells.get(key) is not None and row.cells[key].summary is not None]
