@@ -13,8 +13,8 @@ from ..plots.boards import board_curves
 from ..plots.curves import Curve, Labels
 from ..plots.heat_map import grids_of
 from ..records.board import Board, Row
+from ..records.costs import TRAINING_COST
 from ..records.grouping import Group
-from ..records.leaderboard import TRAINING_COST
 from ..records.record import TaskCard
 from ..records.statistics import summarise
 from .cost_chart import Point, cost_chart, frontier
