@@ -33,6 +33,15 @@ class Sum(PositionScheme):
     def published_extra_parameters(self) -> int:
         return sum(part.published_extra_parameters() for part in self.parts)
 
+    @property
+    def why_limited(self) -> str:
+        return next((p.why_limited for p in self.parts if p.max_positions == self.max_positions), PositionScheme.why_limited)
+
+    def place(self, tokens: Tensor, positions: Positions, is_cached: bool) -> Positions:
+        for part in self.parts:
+            positions = part.place(tokens, positions, is_cached)
+        return positions
+
     def embed(self, x: Tensor, positions: Positions) -> Tensor:
         for part in self.parts:
             x = part.embed(x, positions)

@@ -93,6 +93,17 @@ def test_goat_with_a_sink_scalar_has_both_sinks(kind):
     assert_close(run(layer, x, positions), merged(layer, weights / (sink + weights.sum(-1, keepdim=True)) @ v), atol=1e-11)
 
 
+def test_a_sum_places_tokens_and_is_limited_as_its_parts_are():
+    torch.manual_seed(0)
+    shape = make_shape("rope", "line")
+    alone, both = (scheme_factory(name, "carve")(shape).train() for name in ("rope_randomised", "rope_randomised+sink_scalar"))
+    drawn = torch.randint(5, (2, 9))
+    places = [scheme.place(drawn, Positions.line(9), False).coords for scheme in (alone, both)]
+    assert torch.equal(*places) and not torch.equal(places[0], Positions.line(9).coords)
+    limited = scheme_factory("learned_absolute+sink_scalar", "carve")(shape)
+    assert limited.max_positions == shape.train_extent[0] and limited.why_limited == "have no learned entry"
+
+
 def test_options_go_to_the_part_that_has_them_and_others_are_refused():
     shape = make_shape("goat", "line")
     scheme = scheme_factory("goat+rope")(shape, num_frequencies=3, min_period=3.0, base=50.0)
