@@ -69,6 +69,8 @@ def test_the_weights_are_those_of_the_needle(tmp_path):
     record = execute(compose(["task=attention_stats_needle", *common]))
     assert record.status == "ok", record.error
     assert record.training.reused and record.training.training_hash == trained.training.training_hash
-    (curve,) = [c for c in record.curves if c.name == "log_prior"]
-    assert curve.x == list(range(32)) and sum(torch.tensor(curve.y).exp()) == pytest.approx(1, abs=1e-5)
+    curves = [c for c in record.curves if c.name == "log_prior"]
+    assert len(curves) == 2  # one layer of two heads
+    for curve in curves:
+        assert curve.x == list(range(32)) and sum(torch.tensor(curve.y).exp()) == pytest.approx(1, abs=1e-5)
     assert "prior_by_offset.svg" in record.artifacts
