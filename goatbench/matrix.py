@@ -79,7 +79,8 @@ class Pairs:
         if DOMAIN_AXES[self.composer.tree.read("task", task)["domain"]] not in self.axes_of(row):
             return UNDEFINED
         spec, code = self.spec(row, task), tasks.get(task)
-        key = canonical_json([spec.model.model_dump(), spec.attention.model_dump(), type(code).model_info.__qualname__])
+        methods = [type(code).model.__qualname__, type(code).model_info.__qualname__]
+        key = canonical_json([spec.model.model_dump(), spec.attention.model_dump(), methods])
         if key not in self._outcomes:
             self._outcomes[key] = _try_out(code, spec)
         found = self._outcomes[key]

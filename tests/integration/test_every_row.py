@@ -77,8 +77,10 @@ def test_it_trains_and_goes_beyond_its_training_size(pairs, family, row):
     module = module_of(spec, net)
     before = {name: p.detach().clone() for name, p in net.named_parameters()}
     two_training_steps(module, batch_of(spec))
-    unmoved = [name for name, p in net.named_parameters() if torch.equal(p, before[name])]
-    assert not unmoved
+    # A ViT's last block is read at CLS alone, which has no coordinate: what it does with offsets cannot matter there.
+    last = f"blocks.{spec.model.depth - 1}.attn.scheme." if spec.domain == "vision" else None
+    trained = [(name, p) for name, p in net.named_parameters() if p.requires_grad and not (last and name.startswith(last))]
+    assert not [name for name, p in trained if torch.equal(p, before[name])]
     with torch.inference_mode():
         evaluated_beyond(spec, net.eval(), row)
 
@@ -90,8 +92,8 @@ def two_training_steps(module, batch):
         loss = module.training_step(batch, step)
         assert torch.isfinite(loss)
         loss.backward()
-        without = [name for name, p in module.net.named_parameters() if p.grad is None]
-        assert not without and all(torch.isfinite(p.grad).all() for p in module.net.parameters())
+        trained = {name: p for name, p in module.net.named_parameters() if p.requires_grad}  # FoPE's coefficients are drawn once
+        assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in trained.values())
         made["optimizer"].step()
         made["lr_scheduler"]["scheduler"].step()
         made["optimizer"].zero_grad(set_to_none=True)
