@@ -61,9 +61,10 @@ def test_every_choice_composes(choice):
     group, _, name = choice.partition("=")
     kind = TREE.read(group, name).get("kind", "vit")
     tokens = ["data.tokenizer=gpt2", "data.tokenizer_file=folder"] if name in ("decoder_c4_125m", "decoder_fineweb_1b") else []
-    words = ("text", "toy", "stories")
+    words = ("text", "toy", "stories", "blocks", "mta")
     kind = next((word for word in words if word in name), "text" if tokens else "genome") if kind == "decoder" else kind
     tasks = {"images": "vit_res512", "genome": "genome_nll", "text": "lm_length", "toy": "needle", "stories": "babilong"}
+    tasks |= {"blocks": "toy_blocks", "mta": "lm_length"}
     task = tasks.get(kind, "vit_res512")
     assert COMPOSER.compose([f"task={task}", f"scale={scale}", choice, *tokens]).spec.scale == scale
 
@@ -109,7 +110,8 @@ def test_every_task_and_attention_opens_with_its_command_and_expectation():
     for group in ("task", "attention"):
         for name in TREE.options(group):
             comment = "\n".join(TREE.comment(group, name))
-            assert "goatbench " in comment and ("Expected" in comment or "No published figure" in comment), (group, name)
+            says_what_to_expect = any(word in comment for word in ("Expected", "Published", "No published figure"))
+            assert "goatbench " in comment and says_what_to_expect, (group, name)
 
 
 MISTAKES = [  # overrides, what the one line must hold
