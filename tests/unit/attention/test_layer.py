@@ -28,14 +28,18 @@ def by_definition(layer: SelfAttention, x: torch.Tensor, positions: Positions) -
     v = cut(layer.v_proj(x), values)
     prior = scheme.prior(positions, positions, scheme.token_state(x))
     dense = prior.dense(heads, n, n, dtype=torch.float64)
+    temperature = scheme.temperature(positions)
+    if temperature is not None:
+        q = q * temperature[..., None]
     outs = []
     for h in range(heads):
         g = h // (heads // kv)
         logits = content**-0.5 * torch.einsum("bid,bjd->bij", q[:, h], k[:, g]) + dense[:, h]
         if shape.causal:
             logits = logits.masked_fill(torch.ones(n, n, dtype=torch.bool).triu(1), -torch.inf)
-        weights = logits.exp() / (logits.exp().sum(-1, keepdim=True) + (prior.sink[h].exp() if prior.sink is not None else 0))
-        outs.append(torch.einsum("bij,bjd->bid", weights, v[:, g]))
+        total = logits.logsumexp(-1, keepdim=True)  # a bias of BAM's can be large
+        total = total if prior.sink is None else torch.logaddexp(total, prior.sink[h])
+        outs.append(torch.einsum("bij,bjd->bid", (logits - total).exp(), v[:, g]))
     return F.linear(torch.cat(outs, dim=-1), layer.proj.weight, layer.proj.bias)[:, ahead:]
 
 
