@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
@@ -13,8 +14,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+MAX_LINES = 14  # names beside the lines that still fit
+
+
 def plot_board(board: Board) -> Figure:
-    """Rows over the columns that are numbers. UsageError unless there are two."""
+    """Rows over the columns that are numbers; of a board with many, without the variants. UsageError unless two columns are numbers."""
+    if len(board.rows) > MAX_LINES:
+        name, dot, metric = board.title.rpartition(" · ")
+        rows = tuple(row for row in board.rows if row.is_plain or row.is_reference)
+        board = replace(board, rows=rows, title=f"{name} · variants left out{dot}{metric}")
     return curves(*board_curves(board))
 
 

@@ -44,3 +44,11 @@ def test_a_board_of_names_has_no_curve():
     named = Board("genome_nll@v1 · embedded · bits (bits) ↓", columns, (Row("goat", {"test": cell(1.9), "seeds": Cell("1")}),), NOTES)
     with pytest.raises(UsageError, match="no lengths or resolutions"):
         plot_board(named)
+
+
+def test_a_crowded_board_is_drawn_without_its_variants():
+    names = ["goat", *(f"goat[v={i}]" for i in range(15))]
+    rows = [Row(name, {"1": cell(2.0), "16": cell(1.9)}, is_plain="[" not in name) for name in names]
+    (axes,) = plot_board(board(*rows)).axes
+    assert [line.get_gid() for line in axes.lines if (line.get_gid() or "").startswith("curve-")] == ["curve-0"]
+    assert "variants left out" in axes.get_title(loc="left") + axes.get_title()
