@@ -5,6 +5,7 @@ Nothing heavy is imported up here: `goatbench --help` and `goatbench list` answe
 
 from __future__ import annotations
 
+import re
 import sys
 from enum import StrEnum
 from typing import Annotated
@@ -14,6 +15,7 @@ import typer
 from .completion import complete_name_or_run, complete_override
 from .errors import UsageError
 from .options import ConfigDir, ResultsDir, RunsDir
+from .registry import nearest
 from .result_verbs import compare, leaderboard, report, submit
 
 app = typer.Typer(
@@ -230,13 +232,20 @@ def main(argv: list[str] | None = None) -> None:
 
 def _usage_error(error: Exception) -> int:
     """One line for what typer found; bare `goatbench` has printed its help already."""
-    message = error.format_message()
+    message = error.format_message().replace(": Value error, ", ": ")  # the enum's own words behind the parser's
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "goatbench"
     if type(error).__name__ == "NoArgsIsHelpError":
         print(message)
         return 0
-    return _complain(f"{message} ({path} --help shows an example)", 2)
+    return _complain(f"{_with_nearest(message)} ({path} --help shows an example)", 2)
+
+
+def _with_nearest(message: str) -> str:
+    """... 'atentions' is not one of 'tasks', 'attentions'. -> and which one was probably meant."""
+    word, _, choices = message.partition(" is not one of ")
+    guess = nearest(word.rpartition(": ")[2].strip("'"), re.findall(r"'([^']*)'", choices))
+    return f"{message} Did you mean '{guess}'?" if guess else message
 
 
 def _tell(message: str) -> None:

@@ -191,3 +191,8 @@ def test_interrupt_is_130(monkeypatch, capsys):
     monkeypatch.setattr(listing, "list_lines", interrupted)
     code, _, err = call(capsys, "list")
     assert (code, err.strip()) == (130, "goatbench: interrupted")
+
+
+def test_a_misspelled_choice_is_answered_with_the_nearest(capsys):
+    code, _, error = call(capsys, "list", "atentions")
+    assert code == 2 and "'atentions' is not one of" in error and "Did you mean 'attentions'?" in error and "Value error" not in error
