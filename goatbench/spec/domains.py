@@ -1,0 +1,128 @@
+"""The run of each domain: its parts, and what must fit between them."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import model_validator
+
+from .data import GenomeDataSpec, ImageDataSpec, StoryDataSpec, TextDataSpec, ToyDataSpec
+from .evaluation import GenomeEvaluationSpec, ImageEvaluationSpec, StoryEvaluationSpec, TextEvaluationSpec, ToyEvaluationSpec
+from .models import DecoderSpec, VitSpec
+from .run import RunSpec
+from .tasks import SequenceTaskSpec, VisionTaskSpec
+
+DOMAIN_AXES = {"vision": 2, "genome": 1, "text": 1, "toy": 1, "stories": 1}  # axes of position
+
+
+class VisionRunSpec(RunSpec):
+    """A ViT on images."""
+
+    path_keys: ClassVar[tuple[str, ...]] = ("root", "class_map")
+
+    task: VisionTaskSpec
+    model: VitSpec
+    data: ImageDataSpec
+    evaluation: ImageEvaluationSpec
+
+    @model_validator(mode="after")
+    def _resolutions_fit(self) -> VisionRunSpec:
+        known = sorted(self.evaluation.pixels)
+        for nominal in (self.evaluation.base, *self.task.resolutions):
+            if nominal not in self.evaluation.pixels:
+                raise ValueError(f"resolution {nominal} is not one of {known}")
+        for nominal in {self.evaluation.base, *self.task.resolutions}:
+            pixels = self.evaluation.pixels[nominal]
+            if pixels % self.model.patch_size:
+                raise ValueError(f"{pixels} px (nominal {nominal}) is not a multiple of patch_size {self.model.patch_size}")
+        if self.evaluation.pixels[self.evaluation.base] != self.model.image_size:
+            pixels = self.evaluation.pixels[self.evaluation.base]
+            raise ValueError(f"base resolution {self.evaluation.base} means {pixels} px, but the model trains at {self.model.image_size}")
+        return self
+
+
+class CausalRunSpec(RunSpec):
+    """A causal decoder on sequences: what the domains of sequences share."""
+
+    task: SequenceTaskSpec
+    model: DecoderSpec
+
+    @model_validator(mode="after")
+    def _loss_fits(self) -> CausalRunSpec:
+        if self.training.loss != "cross_entropy":
+            raise ValueError("training.loss: a causal decoder is trained with cross_entropy")
+        return self
+
+    def _check_targets(self, num_targets: int) -> None:
+        seq_len = self.model.seq_len
+        if num_targets > seq_len:
+            raise ValueError(
+                f"evaluation.num_targets {num_targets} exceeds the training length {seq_len}: set evaluation.num_targets={seq_len} or less"
+            )
+
+
+class GenomeRunSpec(CausalRunSpec):
+    """A causal decoder on DNA."""
+
+    path_keys: ClassVar[tuple[str, ...]] = ("fasta", "split_file")
+
+    data: GenomeDataSpec
+    evaluation: GenomeEvaluationSpec
+
+    @model_validator(mode="after")
+    def _lengths_fit(self) -> GenomeRunSpec:
+        if self.model.vocab_size < 5 or self.model.num_scored != 4:
+            raise ValueError("model: DNA needs vocab_size 5 (A C G T N) and num_scored 4")
+        if max(self.evaluation.markov_orders, default=0) > self.evaluation.markov_interpolated:
+            raise ValueError(f"evaluation.markov_orders go beyond markov_interpolated {self.evaluation.markov_interpolated}")
+        self._check_targets(self.evaluation.num_targets)
+        return self
+
+
+class TextRunSpec(CausalRunSpec):
+    """A causal decoder on text. The vocabulary of a tokenizer that is not bytes is compared with the model's when it is read."""
+
+    path_keys: ClassVar[tuple[str, ...]] = ("path", "tokenizer_file", "lambada")
+
+    data: TextDataSpec
+    evaluation: TextEvaluationSpec
+
+    @model_validator(mode="after")
+    def _lengths_fit(self) -> TextRunSpec:
+        if (self.data.tokenizer == "bytes") != (self.data.tokenizer_file is None):
+            raise ValueError("data.tokenizer=gpt2 and =file need data.tokenizer_file=PATH, which is read with these two only")
+        if self.data.tokenizer == "bytes" and (self.model.vocab_size, self.model.num_scored) != (257, 256):
+            raise ValueError("model: bytes of text need vocab_size 257 (256 bytes and BOS) and num_scored 256")
+        self._check_targets(self.evaluation.num_targets)
+        return self
+
+
+class ToyRunSpec(CausalRunSpec):
+    """A causal decoder on made-up sequences."""
+
+    data: ToyDataSpec
+    evaluation: ToyEvaluationSpec
+
+
+class StoryRunSpec(CausalRunSpec):
+    """A causal decoder on stories with questions. A token is a word."""
+
+    path_keys: ClassVar[tuple[str, ...]] = ("path", "text_path")
+
+    data: StoryDataSpec
+    evaluation: StoryEvaluationSpec
+
+    @model_validator(mode="after")
+    def _words_fit(self) -> StoryRunSpec:
+        if self.model.num_scored != self.model.vocab_size - 5 or self.model.num_scored < 100:
+            raise ValueError("model: words of stories need num_scored of 100 or more, and vocab_size 5 above it (five marks)")
+        return self
+
+
+RUN_SPECS: dict[str, type[RunSpec]] = {  # by domain
+    "vision": VisionRunSpec,
+    "genome": GenomeRunSpec,
+    "text": TextRunSpec,
+    "toy": ToyRunSpec,
+    "stories": StoryRunSpec,
+}

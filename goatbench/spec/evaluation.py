@@ -1,0 +1,86 @@
+"""How a trained model is measured, one model a domain."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from .strict import Strict
+
+
+class ImageEvaluationSpec(Strict):
+    """pixels maps the nominal resolutions of the card to the pixels of this scale (paper scale: the identity).
+    crop_pct: the short side is resized to pixels / crop_pct before the centre crop; base_crop_pct replaces it at the base
+    resolution (LookHere's published protocol), None: the same everywhere."""
+
+    kind: Literal["images"]
+    preset: str
+    base: int = Field(gt=0)  # nominal base resolution
+    pixels: dict[int, int]
+    crop_pct: float = Field(gt=0, le=1)
+    base_crop_pct: float | None = Field(default=None, gt=0, le=1)
+    interpolation: Literal["bicubic", "bilinear"]
+    batch_tokens: int = Field(default=16384, gt=0)  # batch size = batch_tokens // tokens, at least 1
+    coords: list[Literal["raw", "scaled"]] = ["raw", "scaled"]
+
+    def crop_at(self, height: int, width: int) -> float:
+        """The crop that goes with this size in pixels: LookHere crops 0.875 at base and not at all elsewhere."""
+        is_base = height == width == self.pixels[self.base]
+        return self.base_crop_pct if is_base and self.base_crop_pct is not None else self.crop_pct
+
+
+class GenomeEvaluationSpec(Strict):
+    """batch_tokens: tokens of one forward pass. both_strands: score the reverse complement as well.
+    num_targets, num_blocks: genome_length scores the last num_targets bases of windows of every context, at num_blocks places.
+    prompt, generate, num_prompts, num_samples: free running (genome_gc). gc_window: bases of one GC window.
+    lengths: genome_memory. markov_orders, markov_interpolated: the Markov models beside the score, the last one over 0 to that order."""
+
+    kind: Literal["genome"]
+    preset: str
+    batch_tokens: int = Field(default=16384, gt=0)
+    both_strands: bool = True
+    num_targets: int = Field(gt=0)
+    num_blocks: int = Field(gt=0)
+    gc_window: int = Field(gt=0)
+    prompt: int = Field(gt=0)
+    generate: int = Field(gt=0)
+    num_prompts: int = Field(gt=0)
+    num_samples: int = Field(ge=8)  # of each prompt: one alone says little of a distribution
+    lengths: list[Annotated[int, Field(gt=0)]] = Field(min_length=1)
+    markov_orders: list[Annotated[int, Field(ge=0, le=12)]] = [2, 6, 10]
+    markov_interpolated: int = Field(default=12, ge=0, le=12)
+
+
+class TextEvaluationSpec(Strict):
+    """batch_tokens: tokens of one forward pass. num_targets, num_blocks: lm_length scores the last num_targets bytes of windows of
+    every context, at num_blocks places. num_spans: stretches of the longest context that are cut into windows without overlap.
+    streaming: also read the windows as streams, with a cache of num_sinks first tokens and the latest training length of others
+    (StreamingLLM). num_passages: passages of the lambada task."""
+
+    kind: Literal["text"]
+    preset: str
+    batch_tokens: int = Field(default=16384, gt=0)
+    num_targets: int = Field(gt=0)
+    num_blocks: int = Field(gt=0)
+    num_spans: int = Field(gt=0)
+    streaming: bool = False
+    num_sinks: int = Field(default=4, ge=0)
+    num_passages: int = Field(default=500, gt=0)
+
+
+class ToyEvaluationSpec(Strict):
+    """batch_tokens: tokens of one forward pass. depths: places of the needle, 0 the start of the filler and 1 its end."""
+
+    kind: Literal["toy"]
+    preset: str
+    batch_tokens: int = Field(default=16384, gt=0)
+    depths: list[Annotated[float, Field(ge=0, le=1)]] = Field(min_length=1)
+
+
+class StoryEvaluationSpec(Strict):
+    """batch_tokens: tokens of one forward pass."""
+
+    kind: Literal["stories"]
+    preset: str
+    batch_tokens: int = Field(default=16384, gt=0)
