@@ -16,7 +16,7 @@ from goatbench.records.record import Curve, Measurement, Metric, Outcome, TaskCa
 from goatbench.spec import GenomeRunSpec, TextRunSpec, ToyRunSpec
 
 from . import genome, retrieval, text
-from .causal import MAX_CURVE_POINTS, CausalTask, contexts_of, device_of, out_of_range
+from .causal import MAX_CURVE_POINTS, CausalTask, absent, contexts_of, device_of, out_of_range
 
 if TYPE_CHECKING:
     import numpy as np
@@ -128,8 +128,7 @@ def measure(spec: Any, net: Decoder, windows: dict[int, Any], folder: Path | Non
     for context, samples in windows.items():
         where = {"multiple": context // base, "context": context, "recent": recent, "split": spec.task.split}
         if net.max_positions is not None and context > net.max_positions:
-            reason = out_of_range(net)
-            measurements += [Measurement(metric=m.name, value=None, unit=m.unit, n=0, reason=reason, conditions=where) for m in METRICS]
+            measurements += [absent(metric, where, out_of_range(net)) for metric in METRICS]
             continue
         count = min(MAX_WINDOWS, len(samples))
         with Progress(f"attention over {context} tokens", total=count, unit="window") as bar:
@@ -167,16 +166,11 @@ def _measurement(metric: Metric, values: np.ndarray, where: dict[str, Any]) -> M
         return Measurement(metric=metric.name, value=float(values.max()), unit=metric.unit, n=n, conditions=where)
     by_window = values.mean((1, 2))
     if math.isnan(by_window[0]):
-        return _no_recent(metric, where)
+        return absent(metric, where, f"not applicable: no query sees more than {where['recent']} keys")
     return Measurement(
         metric=metric.name, value=float(by_window.mean()), unit=metric.unit, n=n, conditions=where,
         stderr=float(by_window.std(ddof=1)) / math.sqrt(n) if n > 1 else None, stderr_method="windows" if n > 1 else None,
     )  # fmt: skip
-
-
-def _no_recent(metric: Metric, where: dict[str, Any]) -> Measurement:
-    reason = f"not applicable: no query sees more than {where['recent']} keys"
-    return Measurement(metric=metric.name, value=None, unit=metric.unit, n=0, reason=reason, conditions=where)
 
 
 def _uniform(context: int, recent: int, count: int, where: dict[str, Any]) -> list[Measurement]:

@@ -13,7 +13,7 @@ from goatbench.records.record import Cost, Learned, Measurement, Metric, Outcome
 from goatbench.records.statistics import wilson_interval
 from goatbench.spec import StoryRunSpec
 
-from .causal import CausalTask, evaluate, evaluation_costs, machine_of
+from .causal import CausalTask, absent, evaluate, evaluation_costs, machine_of, out_of_range
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,12 +67,8 @@ class Babilong(CausalTask):
         for where, windows in data.tests(spec.task.split, sorted({1, *spec.task.multiples})):
             conditions = where | {"split": spec.task.split}
             if net.max_positions is not None and windows.context > net.max_positions:
-                reason = f"not applicable: positions beyond {net.max_positions} have no learned entry"
-                measurements += [
-                    Measurement(metric=m.name, value=None, unit=m.unit, n=0, reason=reason, conditions={**conditions, "qa": kind})
-                    for kind in (ALL, *dict.fromkeys(windows.kinds))
-                    for m in METRICS
-                ]
+                kinds = (ALL, *dict.fromkeys(windows.kinds))
+                measurements += [absent(m, {**conditions, "qa": kind}, out_of_range(net)) for kind in kinds for m in METRICS]
                 continue
             result = evaluate(spec, net, data, windows, f"stories of {windows.context} words", last=windows.last)
             words = [data.words.vocabulary.word(token) for token in result.window_last_prediction]

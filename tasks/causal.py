@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from goatbench.records.canonical import canonical_json
-from goatbench.records.record import Cost, Curve, Measurement, Outcome, TaskCard
+from goatbench.records.record import Cost, Curve, Measurement, Metric, Outcome, TaskCard
 from goatbench.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -146,6 +146,11 @@ def evaluate(spec: Any, net: Decoder, data: CausalData, windows: Any, label: str
         progress_label=label,
         autocast_dtype=torch.bfloat16 if spec.trainer.precision == "bf16-mixed" else None,
     )
+
+
+def absent(metric: Metric, conditions: dict[str, Any], reason: str) -> Measurement:
+    """A cell without a value, and why."""
+    return Measurement(metric=metric.name, value=None, unit=metric.unit, n=0, reason=reason, conditions=conditions)
 
 
 def out_of_range(net: Decoder) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from goatbench.records.record import Cost, Measurement, Metric, Outcome, TaskCard
 from goatbench.spec import GenomeRunSpec
 
-from .causal import ROPE_SCALING, SCALINGS, evaluation_costs, length_variants, out_of_range
+from .causal import ROPE_SCALING, SCALINGS, absent, evaluation_costs, length_variants, out_of_range
 from .genome import SOURCE, TRAINING, GenomeTask, codes_of, evaluate, interpolated, letters_note, markov_models, write_inputs
 
 if TYPE_CHECKING:
@@ -63,10 +63,7 @@ class GenomeLength(GenomeTask):
         at_base: np.ndarray | None = None  # nats of each window at the training length, which comes first
         for context in contexts:
             if net.max_positions is not None and context > net.max_positions:
-                reason = out_of_range(net)
-                measurements += [
-                    Measurement(metric=m.name, value=None, unit=m.unit, n=0, reason=reason, conditions=conditions[context]) for m in METRICS
-                ]
+                measurements += [absent(m, conditions[context], out_of_range(net)) for m in METRICS]
                 continue
             for variant, applied in length_variants(net, context, base):
                 label = " ".join((f"scoring {context} bases of context", *variant.values()))

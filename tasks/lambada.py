@@ -15,7 +15,7 @@ from goatbench.records.record import Cost, Measurement, Metric, Outcome, TaskCar
 from goatbench.records.statistics import wilson_interval
 from goatbench.spec import TextRunSpec
 
-from .causal import evaluate, evaluation_costs, machine_of
+from .causal import absent, evaluate, evaluation_costs, machine_of, out_of_range
 from .text import SOURCE, TRAINING, TextTask
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Lambada(TextTask):
             limit = multiple * spec.model.seq_len
             conditions = {"multiple": multiple, "context": limit, "split": spec.task.split}
             if net.max_positions is not None and windows.context > net.max_positions:
-                measurements += [_absent(net.max_positions, conditions, metric) for metric in METRICS]
+                measurements += [absent(metric, conditions, out_of_range(net)) for metric in METRICS]
                 continue
             result = evaluate(spec, net, data, windows, f"last words of {len(windows)} passages, {limit} tokens")
             measurements += measurements_of(result, windows.last_tokens, conditions)
@@ -83,11 +83,6 @@ class Lambada(TextTask):
         if data.file is not None and data.file.without_word:
             notes.append(f"{data.file.without_word} texts of the file have no last word and are left out")
         return Outcome(measurements=measurements, costs=costs, notes=notes)
-
-
-def _absent(limit: int, conditions: dict[str, Any], metric: Metric) -> Measurement:
-    reason = f"not applicable: positions beyond {limit} have no learned entry"
-    return Measurement(metric=metric.name, value=None, unit=metric.unit, n=0, reason=reason, conditions=conditions)
 
 
 def measurements_of(result: LikelihoodResult, last_tokens: np.ndarray, conditions: dict[str, Any]) -> list[Measurement]:

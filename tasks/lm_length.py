@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from goatbench.records.record import Cost, Curve, Measurement, Metric, Outcome, TaskCard
 from goatbench.spec import TextRunSpec
 
-from .causal import ROPE_SCALING, SCALINGS, evaluate, evaluation_costs, length_variants, out_of_range, position_curve
+from .causal import ROPE_SCALING, SCALINGS, absent, evaluate, evaluation_costs, length_variants, out_of_range, position_curve
 from .text import SOURCE, TRAINING, TextTask
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class LmLength(TextTask):
         for context in contexts:
             same, cut = (_conditions(spec, protocol, context) for protocol in (SAME_TARGET, NON_OVERLAPPING))
             if net.max_positions is not None and context > net.max_positions:
-                measurements += [_absent(out_of_range(net), where, m) for where in (same, cut) for m in METRICS]
+                measurements += [absent(m, where, out_of_range(net)) for where in (same, cut) for m in METRICS]
                 continue
             windows = blocks.with_context(context)
             for variant, applied in length_variants(net, context, base):
@@ -105,7 +105,7 @@ def _streamed(
     for context in contexts:
         where = _conditions(spec, STREAMING, context) | {"window": spec.model.seq_len, "num_sinks": spec.evaluation.num_sinks}
         if how == "no":
-            measurements += [_absent(f"not applicable: {why}", where, m) for m in METRICS]
+            measurements += [absent(m, where, f"not applicable: {why}") for m in METRICS]
             continue
         windows, num_targets, unit = blocks.with_context(context), spec.evaluation.num_targets, data.tokenizer.unit
         result = evaluate(spec, stream, data, windows, f"same {unit}, stream of {context}", last=num_targets)
@@ -126,10 +126,6 @@ def _conditions(spec: TextRunSpec, protocol: str, context: int) -> dict[str, Any
         "multiple": context // spec.model.seq_len, "context": context, "protocol": protocol, "window": context, "stride": stride,
         "split": spec.task.split,
     }  # fmt: skip
-
-
-def _absent(reason: str, conditions: dict[str, Any], metric: Metric) -> Measurement:
-    return Measurement(metric=metric.name, value=None, unit=metric.unit, n=0, reason=reason, conditions=conditions)
 
 
 def _measurements(

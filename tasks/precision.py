@@ -16,7 +16,7 @@ from goatbench.records.canonical import digest
 from goatbench.records.record import Curve, DataInfo, Measurement, Metric, Outcome, TaskCard
 from goatbench.spec import ToyRunSpec
 
-from .causal import CausalTask, device_of, out_of_range
+from .causal import CausalTask, absent, device_of, out_of_range
 
 if TYPE_CHECKING:
     from goatbench.attention.layer import SelfAttention
@@ -80,7 +80,7 @@ class Precision(CausalTask):
         with Progress("rounding", total=len(lengths), unit="length") as bar:
             for tokens in lengths:
                 if net.max_positions is not None and tokens > net.max_positions:
-                    measurements += [_absent(m, {"tokens": tokens, "dtype": dtype}, out_of_range(net)) for m in METRICS for dtype in DTYPES]
+                    measurements += [absent(m, {"tokens": tokens, "dtype": dtype}, out_of_range(net)) for m in METRICS for dtype in DTYPES]
                     continue
                 found = _errors(layer, tokens, spec.seed)
                 measurements += [m for m, _ in found]
@@ -120,12 +120,12 @@ def _errors(layer: SelfAttention, tokens: int, seed: int) -> list[tuple[Measurem
         for how, where in places.items():
             conditions = {"tokens": tokens, "dtype": name} | ({"positions": how} if how else {})
             if not bool(where.coords.isfinite().all()):
-                found += [(_absent(metric, conditions, f"positions are not finite in {name}"), []) for metric in METRICS[:2]]
+                found += [(absent(metric, conditions, f"positions are not finite in {name}"), []) for metric in METRICS[:2]]
                 continue
             got = r.last_rows(low, x.to(dtype), where, ROWS)
             found.append((_value(METRICS[0], r.relative_error(got.out, true.out), ROWS, conditions), []))
             if true.weights is None:
-                found.append((_absent(METRICS[1], conditions, NO_SOFTMAX), []))
+                found.append((absent(METRICS[1], conditions, NO_SOFTMAX), []))
                 continue
             by_head = r.total_variation(got.weights, true.weights)
             found.append((_value(METRICS[1], float(by_head.mean()), ROWS, conditions), _by_head(by_head.tolist(), ROWS, conditions)))
@@ -148,7 +148,7 @@ def _gradient_errors(layer: SelfAttention, tokens: int, seed: int) -> list[tuple
         dtype = getattr(torch, torch_name)
         conditions = {"tokens": tokens, "dtype": name}
         if not true:
-            found.append((_absent(METRICS[2], conditions, NO_PARAMETERS), []))
+            found.append((absent(METRICS[2], conditions, NO_PARAMETERS), []))
             continue
         errors = r.gradient_errors(r.gradients(r.in_dtype(layer, dtype), x.to(dtype), positions, weight), true)
         curves = [
@@ -166,12 +166,8 @@ def _gradient_errors(layer: SelfAttention, tokens: int, seed: int) -> list[tuple
 
 def _value(metric: Metric, value: float, n: int, conditions: dict[str, Any]) -> Measurement:
     if not math.isfinite(value):
-        return _absent(metric, conditions, f"not finite in {conditions['dtype']}")
+        return absent(metric, conditions, f"not finite in {conditions['dtype']}")
     return Measurement(metric=metric.name, value=value, unit=metric.unit, n=n, conditions=conditions)
-
-
-def _absent(metric: Metric, conditions: dict[str, Any], reason: str) -> Measurement:
-    return Measurement(metric=metric.name, value=None, unit=metric.unit, n=0, reason=reason, conditions=conditions)
 
 
 def _by_head(errors: list[float], n: int, conditions: dict[str, Any]) -> list[Curve]:

@@ -17,7 +17,7 @@ from goatbench.records.record import Cost, Curve, Learned, Measurement, Metric, 
 from goatbench.records.statistics import wilson_interval
 from goatbench.spec import ToyRunSpec
 
-from .causal import ROPE_SCALING, SCALINGS, CausalTask, evaluate, evaluation_costs, length_variants, machine_of, out_of_range
+from .causal import ROPE_SCALING, SCALINGS, CausalTask, absent, evaluate, evaluation_costs, length_variants, machine_of, out_of_range
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,7 +83,7 @@ class Retrieval(CausalTask):
         for length in (base * multiple for multiple in sorted({1, *spec.task.multiples})):
             conditions = {"multiple": length // base, "length": length, "split": spec.task.split}
             if net.max_positions is not None and length > net.max_positions:
-                measurements += [_absent(out_of_range(net), conditions, metric) for metric in self.card.metrics]
+                measurements += [absent(metric, conditions, out_of_range(net)) for metric in self.card.metrics]
                 continue
             windows = data.validation_windows if spec.task.split == "validation" else data.test_windows(length)
             for variant, applied in length_variants(net, length, base):
@@ -100,10 +100,6 @@ class Retrieval(CausalTask):
         if not math.isclose(chance, self.card.metric("exact_match").chance):
             notes.append(f"chance of this data: exact match {chance:.1e}, one symbol {1 / problem.alphabet:.3f}")
         return Outcome(measurements=measurements, costs=costs, curves=curves, notes=notes)
-
-
-def _absent(reason: str, conditions: dict[str, Any], metric: Metric) -> Measurement:
-    return Measurement(metric=metric.name, value=None, unit=metric.unit, n=0, reason=reason, conditions=conditions)
 
 
 def _measurements(result: LikelihoodResult, problem: Problem, conditions: dict[str, Any]) -> list[Measurement]:
