@@ -7,14 +7,13 @@ import hashlib
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import UsageError
-from ..records.files import replace_atomic
+from ..records.files import replacing
 
 FORMAT_VERSION = 1
 TEMPORARY = ".unfinished-"
@@ -83,10 +82,8 @@ def remove(*paths: Path) -> None:
 
 
 def write_json(path: Path, content: dict) -> None:
-    try:
-        replace_atomic(path, json.dumps(content, indent=1).encode() + b"\n")
-    except UsageError as error:
-        raise UsageError(f"{error} with GOATBENCH_CACHE") from None
+    with written(path) as file:
+        file.write(json.dumps(content, indent=1).encode() + b"\n")
 
 
 def read_json(path: Path) -> dict | None:
@@ -98,20 +95,6 @@ def read_json(path: Path) -> dict | None:
     return content if isinstance(content, dict) and content.get("format") == FORMAT_VERSION else None
 
 
-@contextmanager
-def written(path: Path) -> Iterator[BinaryIO]:
+def written(path: Path) -> AbstractContextManager[BinaryIO]:
     """A file that appears under its name whole and synced, or not at all."""
-    temporary = None
-    try:
-        handle, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}; make room or set GOATBENCH_CACHE to another folder") from None
-    finally:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
+    return replacing(path, prefix=TEMPORARY, advice="make room or set GOATBENCH_CACHE to another folder")

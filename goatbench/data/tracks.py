@@ -7,10 +7,7 @@ Windows whose value is NaN are absent from a track: a gap is not 0. Files appear
 from __future__ import annotations
 
 import math
-import os
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UsageError
+from ..records.files import replace_atomic, replacing
 from .genome.genome import ucsc
 
 FASTA_COLUMNS = 60  # as in the reference files of Ensembl and the 1000 Genomes Project
@@ -65,16 +63,16 @@ def write_bedgraph(path: Path | str, rows: Iterable[Window], chrom_sizes: Mappin
     an empty track).
     """
     kept = _kept(rows, chrom_sizes)
-    with _replacing(Path(path)) as temporary:
-        temporary.write_text("".join(f"{row.contig}\t{row.start}\t{row.end}\t{row.value:.6g}\n" for row in kept))
+    text = "".join(f"{row.contig}\t{row.start}\t{row.end}\t{row.value:.6g}\n" for row in kept)
+    replace_atomic(Path(path), text.encode())
 
 
 def write_bigwig(path: Path | str, rows: Iterable[Window], chrom_sizes: Mapping[str, int]) -> None:
     """Binary track (float32, with zoom levels) of the same rows. Needs pyBigWig: the extra `tracks`."""
     open_bigwig = _pybigwig().open
     kept = _kept(rows, chrom_sizes)
-    with _replacing(Path(path)) as temporary:
-        file = open_bigwig(str(temporary), "w")
+    with replacing(Path(path)) as temporary:
+        file = open_bigwig(temporary.name, "w")
         try:
             file.addHeader(sorted(chrom_sizes.items()))  # header and entries in one order, or readers and the writer fail
             for contig, group in groupby(kept, key=lambda row: row.contig):
@@ -92,14 +90,14 @@ def write_bed(path: Path | str, intervals: Iterable[Interval]) -> None:
         _check_range(interval)
         if any(letter in interval.name for letter in "\t\n\r"):
             raise ValueError(f"the name {interval.name!r} of {ucsc(*interval[:3])} has a tab or a line break, which separate BED fields")
-    with _replacing(Path(path)) as temporary:
-        temporary.write_text("".join(f"{contig}\t{start}\t{end}\t{name}\n" for contig, start, end, name in ordered))
+    text = "".join(f"{contig}\t{start}\t{end}\t{name}\n" for contig, start, end, name in ordered)
+    replace_atomic(Path(path), text.encode())
 
 
 def write_fasta(path: Path | str, records: Iterable[FastaRecord]) -> None:
     """60 columns, soft-masked bases in lower case, headers `>name chr20:50,000,001-50,010,000`, in the order given."""
     seen: set[str] = set()
-    with _replacing(Path(path)) as temporary, temporary.open("wb") as file:
+    with replacing(Path(path)) as file:
         for record in records:
             _check_range(record[1:])
             if not record.name or any(letter.isspace() for letter in record.name) or record.name in seen:
@@ -151,20 +149,3 @@ def _pybigwig() -> Any:
     except ImportError as error:
         raise UsageError("bigWig files need pyBigWig: pip install 'goatbench[tracks]' (bedGraph needs nothing)") from error
     return pyBigWig
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A temporary file in the same folder that takes the place of `path` when the block ends well, and vanishes otherwise."""
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}; choose another folder") from None
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        temporary.chmod(0o644)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

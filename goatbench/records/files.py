@@ -7,7 +7,10 @@ import json
 import os
 import stat
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from pydantic import ValidationError
 
@@ -15,6 +18,7 @@ from ..errors import UsageError
 from .record import RunRecord
 
 MAX_RECORD_BYTES = 8 * 2**20
+ADVICE = "make room or choose another folder"
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
@@ -32,12 +36,14 @@ def create_exclusive(path: Path, content: bytes) -> None:
 
     FileExistsError if the path exists; UsageError in one line if the disk is full or the folder is not writable.
     """
-    _through_temporary(path, content, _link)
+    with replacing(path, _link) as file:
+        file.write(content)
 
 
 def replace_atomic(path: Path, content: bytes) -> None:
     """Like `create_exclusive`, but takes the place of what is there."""
-    _through_temporary(path, content, os.replace)
+    with replacing(path) as file:
+        file.write(content)
 
 
 def write_output(path: Path | str, text: str) -> None:
@@ -55,12 +61,19 @@ def write_output(path: Path | str, text: str) -> None:
     replace_atomic(path, text.encode("utf-8", errors="replace"))
 
 
-def _through_temporary(path: Path, content: bytes, move) -> None:
+@contextmanager
+def replacing(
+    path: Path, move: Callable[[str, Path], None] = os.replace, *, prefix: str | None = None, advice: str = ADVICE
+) -> Iterator[BinaryIO]:
+    """A temporary file in the folder of `path`, at `file.name`, that is moved there, durably, when the block ends well, and else vanishes.
+
+    FileExistsError is `move`'s; any other OSError becomes a UsageError in one line that ends with `advice`.
+    """
     temporary = None
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
+        handle, temporary = tempfile.mkstemp(prefix=prefix or f".{path.name}.", suffix=".tmp", dir=path.parent)
+        with open(temporary, "wb", opener=lambda *_: handle) as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)
@@ -69,8 +82,7 @@ def _through_temporary(path: Path, content: bytes, move) -> None:
     except FileExistsError:
         raise
     except OSError as error:
-        reason = error.strerror or error
-        raise UsageError(f"cannot write {path}: {reason}; nothing was left there: make room or choose another folder") from None
+        raise UsageError(f"cannot write {path}: {error.strerror or error}; nothing was left there: {advice}") from None
     finally:
         if temporary is not None and os.path.lexists(temporary):
             os.unlink(temporary)

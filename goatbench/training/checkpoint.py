@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,21 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UsageError
+from ..records.files import replacing
 
 
 def save_checkpoint(path: Path, state_dict: Mapping[str, Tensor], meta: dict[str, Any]) -> None:
-    """Writes all or nothing: a temporary file in the same folder, flushed to the disk, then renamed."""
+    """Writes all or nothing. UsageError in one line where the disk refuses."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            torch.save({"state_dict": {name: tensor.detach().cpu() for name, tensor in state_dict.items()}, "meta": meta}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path) as file:
+        torch.save({"state_dict": {name: tensor.detach().cpu() for name, tensor in state_dict.items()}, "meta": meta}, file)
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

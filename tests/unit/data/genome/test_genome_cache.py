@@ -9,6 +9,7 @@ import pickle
 import resource
 import shutil
 import signal
+import tempfile
 import time
 from pathlib import Path
 
@@ -179,7 +180,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_unfinished(path, tmp_path, s
 
 def test_a_cache_that_becomes_read_only_is_one_line(path, tmp_path, monkeypatch):
     GenomeSource(path, tmp_path / "cache")
-    monkeypatch.setattr(cache_files.tempfile, "mkstemp", _read_only)
+    monkeypatch.setattr(tempfile, "mkstemp", _read_only)
     with pytest.raises(UsageError, match=r"cannot write .*Read-only file system; .*GOATBENCH_CACHE"):
         GenomeSource(path, tmp_path / "cache").genome(RECORDS)
 
