@@ -130,7 +130,7 @@ def show(
 
     Example: goatbench show vit_res512
 
-    A run, by its id, folder or record file: goatbench show 20261129t202833-0d61a9b3-1f7ad4
+    A run, by its id (or the beginning of it), folder or record file: goatbench show 20261129t202833-0d61a9b3-1f7ad4
 
     Repeat it, in --runs-dir (exit code 1 if a measurement differs): goatbench show 20261129t202833-0d61a9b3-1f7ad4 --repro
     """
@@ -144,13 +144,14 @@ def show(
         print("\n".join(show_lines(name, config_dir)))
         return
     from .boards import Places
-    from .show_run import load_run, repeat, repeat_overrides, reproduction_lines, run_lines
+    from .records.repeating import command
+    from .show_run import load_run, repeat, reproduction_lines, run_lines
 
     path, record = load_run(name, Places(runs_dir, results_dir))
     if not repro:
         print("\n".join(run_lines(path, record)))
         return
-    _tell(f"repeating {record.run_id}: goatbench run {' '.join(repeat_overrides(record))} ...")
+    _tell(f"repeating {record.run_id}: {command(record)} ...")
     lines, is_equal = reproduction_lines(record, repeat(record, runs_dir, config_dir))
     print("\n".join(lines))
     raise typer.Exit(0 if is_equal else 1)

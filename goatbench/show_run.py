@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,10 +18,11 @@ from .records.finding import find_record
 from .records.grouping import row_name
 from .records.layout import RECORD
 from .records.record import Measurement, RunRecord, Status
+from .records.repeating import command, overrides_of
 from .records.store import new_run_id
 from .registry import load_plugins, tasks
 
-NO_RESULT = ("runs_dir", "retrain")  # overrides that say nothing about the result
+RETRAIN = "retrain=true"
 
 
 def load_run(name: str, places: Places) -> tuple[Path, RunRecord]:
@@ -53,7 +53,7 @@ def run_lines(path: Path, record: RunRecord) -> list[str]:
 
 def repeat_lines(record: RunRecord) -> list[str]:
     """The command that repeats the run, and what has to be as it was for the same numbers."""
-    lines = ["repeat it", f"  {shlex.join(['goatbench', 'run', *repeat_overrides(record)])}"]
+    lines = ["repeat it", f"  {command(record, RETRAIN)}"]
     commit = record.code.commit
     dirty = " with uncommitted changes: not exactly repeatable" if record.code.dirty else ""
     at = f"at commit {commit[:12] if commit else 'unknown'}{dirty}, sources {record.code.source_hash[:8]}"
@@ -63,23 +63,15 @@ def repeat_lines(record: RunRecord) -> list[str]:
     return lines
 
 
-def repeat_overrides(record: RunRecord) -> list[str]:
-    """The run's overrides with task, attention, scale and seed spelled out (defaults may change), trained anew."""
-    given = {line.partition("=")[0] for line in record.overrides}
-    kept = [line for line in record.overrides if line.partition("=")[0] not in NO_RESULT]
-    chosen = {"task": record.task.name, "attention": record.row.attention, "scale": record.scale, "seed": record.seed}
-    return [*(f"{key}={value}" for key, value in chosen.items() if key not in given), *kept, "retrain=true"]
-
-
 def repeat(record: RunRecord, runs_dir: str, config_dir: str | None = None) -> RunRecord:
     """Runs it again as a child of this installation, below runs_dir. UsageError if it left no record, or has none to compare with."""
     if record.status is Status.INTERRUPTED:
         raise UsageError(f"run {record.run_id} was interrupted: there is nothing to compare a repetition with")
     run_id = new_run_id(record.config_hash)
     config = ["--config-dir", config_dir] if config_dir else []
-    command = [sys.executable, "-P", "-m", "goatbench", "run", *config, "--run-id", run_id]
-    command += [*repeat_overrides(record), f"runs_dir={runs_dir}"]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False)
+    words = [sys.executable, "-P", "-m", "goatbench", "run", *config, "--run-id", run_id]
+    words += [*overrides_of(record), RETRAIN, f"runs_dir={runs_dir}"]
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False)
     path = Path(runs_dir) / run_id / RECORD
     if not path.exists():
         raise UsageError(f"the run {run_id} left no record (exit code {done.returncode}): see above")

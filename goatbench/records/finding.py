@@ -16,23 +16,28 @@ from .record import RUN_ID_PATTERN, RunRecord
 from .store import iter_records
 from .submission import record_file
 
+BEGINNING = r"[0-9]{8}(t[0-9a-f-]*)?"  # of a run id: its day at least
+NAMED = 5  # run ids that an error lists
+
 
 def is_run(text: str) -> bool:
-    """Whether this names a run rather than something by its name: a run id, or a path to a file or folder that is there."""
-    return bool(re.fullmatch(RUN_ID_PATTERN, text)) or (os.path.lexists(text) and ("/" in text or Path(text).suffix == ".json"))
+    """Whether this names a run rather than something by its name: a run id or its beginning, or a path to what is there."""
+    return bool(re.fullmatch(BEGINNING, text)) or (os.path.lexists(text) and ("/" in text or Path(text).suffix == ".json"))
 
 
 def find_record(run: str, runs_dir: Path | str | None, published: Path | str) -> Path:
-    """The record file of a run id (own, then published), run folder or record file. UsageError in one line if there is none."""
-    if re.fullmatch(RUN_ID_PATTERN, run) and not Path(run).exists():
-        own = Path(runs_dir) / run / RECORD if runs_dir is not None else None
-        if own is not None and own.exists():
-            return own
-        placed = sorted(Path(published).glob(f"*@v*/*/*/{run}.json"))
-        if placed:
-            return placed[0]
+    """The record file of a run id (own, then published), run folder or record file; the beginning of an id will do if one run has it.
+    UsageError in one line if there is none."""
+    if not re.fullmatch(BEGINNING, run) or Path(run).exists():
+        return record_file(run, Path(runs_dir or "."))
+    found = {path.stem: path for path in sorted(Path(published).glob(f"*@v*/*/*/{run}*.json"))}
+    if runs_dir is not None:
+        found |= {path.parent.name: path for path in sorted(Path(runs_dir).glob(f"{run}*/{RECORD}"))}
+    if not found:
         raise UsageError(f"no finished run {run}: neither in {runs_dir} nor among the published results; name its folder or --runs-dir")
-    return record_file(run, Path(runs_dir or "."))
+    if len(found) > 1:
+        raise UsageError(f"{len(found)} run ids begin with {run}: {', '.join(sorted(found)[:NAMED])}{' ...' if len(found) > NAMED else ''}")
+    return next(iter(found.values()))
 
 
 def find_side(text: str, records: Sequence[RunRecord], runs_dir: Path | str | None, published: Path | str) -> Side:

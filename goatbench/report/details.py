@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 from typing import Any
 
 from ..records.board import Board
 from ..records.grouping import Group, RowSamples, Sample
 from ..records.record import Metric, RunRecord, TaskCard
+from ..records.repeating import command
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +38,6 @@ def details_of(card: TaskCard, board: Board, group: Group) -> list[RowDetails]:
     metric = card.metric(card.primary_metric)
     headline = card.primary_conditions.get(card.column_condition)
     return [_row(metric, headline, group.rows[row.name]) for row in board.rows if row.name in group.rows]
-
-
-def command(record: RunRecord) -> str:
-    """The command line that runs it again, every choice written out."""
-    chosen = {"task": record.task.name, "attention": record.row.attention, "scale": record.scale, "seed": record.seed}
-    given = [text for text in record.overrides if text.partition("=")[0] not in {*chosen, "runs_dir"}]
-    return "goatbench run " + shlex.join([*(f"{key}={value}" for key, value in chosen.items()), *given])
 
 
 def _row(metric: Metric, headline: Any, row: RowSamples) -> RowDetails:

@@ -91,8 +91,11 @@ def test_what_a_name_stands_for(tmp_path, make_record):
         find_side("gaot", known, runs, results)
     with pytest.raises(UsageError, match="no finished run"):
         find_side("20260102t030409-0123abcd-ffffff", known, runs, results)
+    assert find_record(published.run_id[:15], runs, results) == results / placed_at(published)
     other = make_record("alibi", run=3)
     RunFolder(runs, other.run_id).finish(other)
+    with pytest.raises(UsageError, match=f"3 run ids begin with {own.run_id[:14]}: {own.run_id}, {published.run_id}, {other.run_id}$"):
+        find_record(own.run_id[:14], runs, results)
     with pytest.raises(UsageError, match="runs of 2 rows \\(alibi, goat\\)"):
         find_side(str(runs), known, runs, results)
-    assert is_run(own.run_id) and is_run(str(runs)) and not is_run("goat")
+    assert is_run(own.run_id) and is_run(own.run_id[:12]) and is_run(str(runs)) and not is_run("goat")

@@ -10,8 +10,8 @@ from html.parser import HTMLParser
 import pytest
 
 from goatbench.errors import UsageError
+from goatbench.records.repeating import command
 from goatbench.records.store import placed_at, record_bytes
-from goatbench.report.details import command
 from goatbench.report.page import build_page, embedded_json
 from goatbench.report.write import write_report
 from goatbench.tasks.retrieval import NEEDLE
