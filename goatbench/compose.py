@@ -168,8 +168,7 @@ class Composer:
         name = choices["attention"]
         if num_axes in self.tree.read("attention", name).get("axes", [1, 2]):
             return
-        fitting = self.tree.attentions_for(num_axes)
-        guess = nearest(name, fitting)
+        fitting, guess = self.tree.attentions_for(num_axes), self.tree.nearest_attention(name, num_axes)
         hint = f"did you mean attention={guess}? " if guess else ""
         raise UsageError(
             f"attention={name} is not defined for task={choices['task']} ({domain}: {num_axes} {'axis' if num_axes == 1 else 'axes'}); "

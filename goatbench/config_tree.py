@@ -108,7 +108,11 @@ class ConfigTree:
         return (self.read("attention", attention).get("position") or attention).split("+")
 
     def nearest_attention(self, name: str, num_axes: int) -> str | None:
-        return nearest(name, self.attentions_for(num_axes))
+        """What to take in place of `name` for this number of axes: its family's plain row or nearest one, else the nearest of all."""
+        fitting, family = self.attentions_for(num_axes), name.partition("_")[0]
+        if family in fitting:
+            return family
+        return nearest(name, [other for other in fitting if other.partition("_")[0] == family]) or nearest(name, fitting)
 
 
 def _load(path: Path) -> dict[str, Any]:
