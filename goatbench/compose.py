@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from .config_tree import GROUPS, ConfigTree
 from .errors import UsageError
-from .registry import attentions, broken_plugins, load_plugins, nearest, tasks, unknown
+from .explain import explain, explain_hydra, known_keys
+from .overrides import PATH_KEYS, literal_path, parse
+from .registry import attentions, broken_plugins, load_plugins, tasks
 from .spec import DOMAIN_AXES, RUN_SPECS, RunSpec
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
 
-# a record holds no paths of this machine
-PATH_KEYS = ("runs_dir", *(f"data.{key}" for spec in RUN_SPECS.values() for key in spec.path_keys))
 NEVER_VARIANT = {"task", "attention", "scale", "seed", "retrain", *PATH_KEYS}
-OPEN_KEYS = (
-    "attention.options", "attention.options_1d", "attention.options_2d", "attention.inner_options", "attention.tuned", "evaluation.pixels",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -61,8 +58,8 @@ class Composer:
         self._plain: dict[tuple[str, str, str], dict[str, Any]] = {}
 
     def compose(self, overrides: list[str]) -> Composed:
-        overrides = [_literal_path(line) for line in overrides]
-        parsed = [_parse(line) for line in overrides]
+        overrides = [literal_path(line) for line in overrides]
+        parsed = [parse(line) for line in overrides]
         choices = self._choices(parsed)
         given = zip(overrides, parsed, strict=True)
         domain = self.tree.read("task", choices["task"]).get("domain")
@@ -72,7 +69,7 @@ class Composer:
             self._plain.setdefault(named, spec.identity)
         if named not in self._plain:
             plain = [f"task={named[0]}", f"attention={named[1]}"]
-            self._plain[named] = self._spec(self._choices([_parse(line) for line in (*plain, f"scale={named[2]}")]), plain).identity
+            self._plain[named] = self._spec(self._choices([parse(line) for line in (*plain, f"scale={named[2]}")]), plain).identity
         public = [line for line, one in zip(overrides, parsed, strict=True) if one.key_or_group not in PATH_KEYS]
         files = {**choices, "scale": f"{spec.scale}/{self.tree.setting_of(choices['task'])}"}
         providers = {f"{group}/{choice}": self.tree.provider(group, choice) for group, choice in files.items()}
@@ -94,7 +91,7 @@ class Composer:
         """The single overrides that this one stands for; glob(...) on attentions takes those that are defined for these axes."""
         from hydra.core.override_parser.types import Glob
 
-        override = _parse(_literal_path(line), sweep=True)
+        override = parse(literal_path(line), sweep=True)
         if not override.is_sweep_override():
             return [line]
         if isinstance(override.value(), Glob):
@@ -162,7 +159,7 @@ class Composer:
         try:
             return RUN_SPECS[domain].model_validate_json(json.dumps(values), strict=True)
         except ValidationError as error:
-            raise UsageError(_explain(error, known_keys(RUN_SPECS[domain]))) from None
+            raise UsageError(explain(error, known_keys(RUN_SPECS[domain]))) from None
 
     def _check_axes(self, choices: dict[str, str], num_axes: int, domain: str) -> None:
         name = choices["attention"]
@@ -206,48 +203,12 @@ class Composer:
             return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
         except HydraException as error:
             keys = known_keys(RUN_SPECS[self.tree.read("task", choices["task"])["domain"]])
-            raise UsageError(_explain_hydra(str(error), overrides, lambda key: self._open_names(choices, key), keys)) from None
+            raise UsageError(explain_hydra(str(error), overrides, lambda key: self._open_names(choices, key), keys)) from None
         except YAMLError as error:
             raise UsageError(f"not valid YAML: {' '.join(str(error).split())}") from None
         except OmegaConfBaseException as error:
             key = f"{error.full_key}: " if error.full_key else ""
             raise UsageError(f"{key}{str(error).splitlines()[0]}") from None
-
-
-def _literal_path(line: str) -> str:
-    """The override of a path with its value quoted for Hydra, so that any file name can be given as it is; other overrides as they are.
-
-    `null` unsets a path. A value in quotes is left to Hydra: "data.fasta='a.fa','b.fa'" is a sweep, data.fasta=a,b.fa is one file.
-    """
-    from hydra.core.override_parser.types import Quote, QuotedString
-
-    if any("\ud800" <= letter <= "\udfff" for letter in line):
-        raise UsageError(f"{line!a} is not valid UTF-8: rename the file, or link to it under another name")
-    key, equals, value = line.partition("=")
-    if not equals or key.strip().lstrip("+") not in PATH_KEYS or value.strip().lower() == "null":
-        return line
-    if len(value) > 1 and value[0] in "'\"" and value[-1] == value[0]:
-        return line
-    if not value.strip():
-        raise UsageError(f"'{line}' names no path: write {key}=PATH, or {key}=null for none")
-    return f"{key}={QuotedString(value, Quote.single).with_quotes()}"
-
-
-def _parse(line: str, sweep: bool = False) -> Override:
-    """One override in Hydra's grammar. Outside a sweep, a value with several alternatives is an error."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    try:
-        override = OverridesParser.create().parse_override(line)
-    except HydraException:
-        key, equals, value = line.partition("=")
-        quoted = f"; text with blanks, commas or brackets goes in two pairs of quotes: \"{key}='{value}'\"" if equals and value else ""
-        wanted = "write key=value, such as attention=goat, seed=3, task.resolutions=[224,512]"
-        raise UsageError(f"cannot read '{line}': {wanted}{quoted}") from None
-    if override.is_sweep_override() and not sweep:
-        raise UsageError(f"'{line}' holds several values; run them all with: goatbench run -m {line} ...")
-    return override
 
 
 def _settable(line: str, override: Override, domain: str | None) -> str:
@@ -256,80 +217,12 @@ def _settable(line: str, override: Override, domain: str | None) -> str:
     return f"++{line}" if plain and override.key_or_group in SINGLE_KEYS.get(domain, ()) else line
 
 
-def known_keys(model: type[BaseModel], prefix: str = "") -> list[str]:
-    """Every dotted key that a run of this kind has, from the pydantic models."""
-    keys = []
-    for name, field in model.model_fields.items():
-        keys.append(prefix + name)
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            keys += known_keys(field.annotation, f"{prefix}{name}.")
-    return [key for key in keys if key != "domain"]
-
-
 def kind_of(spec: type[RunSpec], group: str) -> str:
     """What `kind` a file of this group must have for runs of this class."""
     return get_args(spec.model_fields[group].annotation.model_fields["kind"].annotation)[0]
 
 
 SINGLE_KEYS = {domain: frozenset(known_keys(spec)) - frozenset(GROUPS) for domain, spec in RUN_SPECS.items()}
-
-
-def _unknown_key(key: str, keys: list[str]) -> str:
-    """One line about a key that does not exist, with the nearest one: by its last part first ('epochs' -> training.epochs)."""
-    parent, _, last = key.rpartition(".")
-    if parent in keys:
-        children = [known.rpartition(".")[2] for known in keys if known.rpartition(".")[0] == parent]
-        guess = nearest(last, children)
-        hint = f"; did you mean '{parent}.{guess}'?" if guess else ";"
-        return f"unknown key '{key}'{hint} {parent} has: {', '.join(children)}"
-    if key == "domain":
-        return "domain belongs to the task and cannot be set; choose with task=NAME"
-    by_last = {known.rpartition(".")[2]: known for known in keys}
-    guess = by_last.get(last) or nearest(key, keys) or by_last.get(nearest(last, by_last) or "")
-    hint = f"; did you mean '{guess}'?" if guess else ""
-    return f"unknown key '{key}'{hint} (goatbench run --cfg job prints all keys)"
-
-
-def _explain_hydra(message: str, overrides: list[str], values_at: Callable[[str], Iterable[Any]], keys: list[str]) -> str:
-    """One line from Hydra's message about an override that does not fit."""
-    first = message.splitlines()[0]
-    if first.startswith("Could not override"):
-        key = first.split("'")[1]
-        parent, _, last = key.rpartition(".")
-        if parent in OPEN_KEYS:
-            given = next(line for line in overrides if line.startswith(key))
-            known = [str(name) for name in values_at(parent)]
-            guess = nearest(last, known)
-            hint = f"; did you mean '{guess}'?" if guess else ";"
-            return f"{parent} has no '{last}'{hint} it has: {', '.join(known) or 'nothing'}; to add it write '+{given}'"
-        return _unknown_key(key, keys)
-    return first
-
-
-def _explain(error: ValidationError, keys: list[str]) -> str:
-    """One line for the first thing that pydantic found, and how many more there are."""
-    found = error.errors(include_url=False)
-    first = found[0]
-    key = ".".join(str(part) for part in first["loc"] if not _is_union_tag(part))
-    more = f" (and {len(found) - 1} more)" if len({entry["loc"][:2] for entry in found}) > 1 else ""
-    if first["type"] == "extra_forbidden":
-        return _unknown_key(key, keys) + more
-    if first["type"] == "missing":
-        return f"{key} is missing{more}"
-    if first["type"] == "value_error":
-        return f"{key + ': ' if key else ''}{first['ctx']['error']}{more}"
-    said = first["msg"].removeprefix("Input ")
-    also = [entry["msg"].removeprefix("Input ") for entry in found[1:] if entry["loc"][:2] == first["loc"][:2]]
-    expected = " or ".join(dict.fromkeys([said, *also]))
-    if first["type"] == "literal_error" and isinstance(first["input"], str):
-        allowed = first["ctx"]["expected"].replace(" or ", ", ").replace("'", "").split(", ")
-        return unknown(key, first["input"], allowed) + more
-    return f"{key}={json.dumps(first['input'])}: {expected}{more}"
-
-
-def _is_union_tag(part: int | str) -> bool:
-    """pydantic puts the member of a union into the location: 'float', "literal['tuned']"."""
-    return isinstance(part, str) and (part == "constrained-float" or part.startswith("literal["))
 
 
 def _differences(plain: dict[str, Any], this: dict[str, Any]) -> dict[str, Any]:

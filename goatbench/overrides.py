@@ -1,0 +1,50 @@
+"""What a user wrote as key=value, read in Hydra's grammar."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .errors import UsageError
+from .spec import RUN_SPECS
+
+if TYPE_CHECKING:
+    from hydra.core.override_parser.types import Override
+
+# a record holds no paths of this machine
+PATH_KEYS = ("runs_dir", *(f"data.{key}" for spec in RUN_SPECS.values() for key in spec.path_keys))
+
+
+def literal_path(line: str) -> str:
+    """The override of a path with its value quoted for Hydra, so that any file name can be given as it is; other overrides as they are.
+
+    `null` unsets a path. A value in quotes is left to Hydra: "data.fasta='a.fa','b.fa'" is a sweep, data.fasta=a,b.fa is one file.
+    """
+    from hydra.core.override_parser.types import Quote, QuotedString
+
+    if any("\ud800" <= letter <= "\udfff" for letter in line):
+        raise UsageError(f"{line!a} is not valid UTF-8: rename the file, or link to it under another name")
+    key, equals, value = line.partition("=")
+    if not equals or key.strip().lstrip("+") not in PATH_KEYS or value.strip().lower() == "null":
+        return line
+    if len(value) > 1 and value[0] in "'\"" and value[-1] == value[0]:
+        return line
+    if not value.strip():
+        raise UsageError(f"'{line}' names no path: write {key}=PATH, or {key}=null for none")
+    return f"{key}={QuotedString(value, Quote.single).with_quotes()}"
+
+
+def parse(line: str, sweep: bool = False) -> Override:
+    """One override in Hydra's grammar. Outside a sweep, a value with several alternatives is an error."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        override = OverridesParser.create().parse_override(line)
+    except HydraException:
+        key, equals, value = line.partition("=")
+        quoted = f"; text with blanks, commas or brackets goes in two pairs of quotes: \"{key}='{value}'\"" if equals and value else ""
+        wanted = "write key=value, such as attention=goat, seed=3, task.resolutions=[224,512]"
+        raise UsageError(f"cannot read '{line}': {wanted}{quoted}") from None
+    if override.is_sweep_override() and not sweep:
+        raise UsageError(f"'{line}' holds several values; run them all with: goatbench run -m {line} ...")
+    return override
