@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from goatbench.tasks.genome_gc import Places, _lag1, _plots, file_name
+from goatbench.tasks.genome_gc import Places, _lag1
+from goatbench.tasks.genome_gc_files import file_name, plot_regions
 
 
 def places(*starts: tuple[str, int]) -> Places:
@@ -24,7 +25,7 @@ def test_only_windows_that_touch_are_neighbours():
 def test_a_figure_shows_the_longest_stretch_and_its_true_place(tmp_path):
     loci = [("chr1", 100, 164), ("chr1", 9000, 9064), ("chr1", 9064, 9128), ("../x", 5, 69)]
     values = np.array([40.0, 50.0, 45.0, 30.0])
-    names = _plots(tmp_path, loci, 64, values, values, values, (values - 1, values + 1))
+    names = plot_regions(tmp_path, loci, 64, values, values, values, (values - 1, values + 1))
     assert names == ["gc_chr1.png", "gc_chr1.svg", "gc____x.png", "gc____x.svg"]
     assert {path.name for path in tmp_path.iterdir()} == set(names)
     assert "chr1:9,001-9,128" in (tmp_path / "gc_chr1.svg").read_text()
