@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
-import time
 import warnings
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ..metrics.classification import ClassificationMetrics, binomial_stderr
-from . import memory, ranks
+from . import ranks
 from .ranks import EvaluationError as EvaluationError
+from .shard import Shard
 
 Loader = Iterable[tuple[Tensor, Tensor, Tensor]]  # images [B, C, H, W], labels [B] int64, sample ids [B] int64
 
@@ -58,94 +57,45 @@ def evaluate(
     EvaluationError. autocast_dtype: None computes in the net's own dtype; metrics are always float32.
     Out of CUDA memory, the rank halves its batch and starts its shard again from the first sample.
     """
-    device = torch.device(device)
-    shard = _Shard(net, device, num_classes, autocast_dtype, progress_label, math.ceil(num_examples / ranks.world_size()))
-    error: Exception | None = None
-    was_training = net.training
-    net.to(device).eval()
-    memory.start(device)
-    try:
-        shard.run(loader)
-    except Exception as failure:  # kept until all ranks know of it: none may wait in a gather for one that has left
-        error = failure
-    finally:
-        net.train(was_training)
-    error = ranks.first_error(error, device)
-    if error is not None:
-        raise error
-    return _summary(shard, num_examples)
+    shard = _Shard(
+        net=net, device=torch.device(device), num_examples=num_examples, autocast_dtype=autocast_dtype, progress_label=progress_label,
+        num_classes=num_classes,
+    )  # fmt: skip
+    shard.run(loader)
+    return _summary(shard)
 
 
-@dataclass
-class _Shard:
-    """One rank's part of the data, and what came out."""
+@dataclass(kw_only=True)
+class _Shard(Shard):
+    """One rank's images, and what came out."""
 
-    net: nn.Module
-    device: torch.device
+    unit: ClassVar[str] = "image"
+
     num_classes: int
-    autocast_dtype: torch.dtype | None
-    progress_label: str | None
-    expected: int
-    batch_limit: int | None = None  # None: the loader's own batches
     metrics: ClassificationMetrics = field(init=False)
+    outcomes: list[Tensor] = field(init=False)  # [b, 2] int64: sample id, correct
+    resolution: tuple[int, int] = field(init=False)
     dtype: torch.dtype = field(init=False)
 
     def __post_init__(self) -> None:
         self.dtype = next((p.dtype for p in self.net.parameters()), torch.float32)  # bfloat16 after training in bf16-true
 
-    def run(self, loader: Loader) -> None:
-        while not self._complete(loader):
-            torch.cuda.empty_cache()  # here, where the failed batch's tensors are no longer held by its exception
-
-    def _complete(self, loader: Loader) -> bool:
-        """One pass from the first sample; False if memory ran out and batch_limit was halved."""
-        self._reset()
-        with self._bar() as bar, torch.inference_mode():
-            for images, labels, ids in loader:
-                self._check_resolution(images, ids)
-                step = min(len(labels), self.batch_limit or len(labels))
-                for start in range(0, len(labels), step):
-                    rows = slice(start, start + step)
-                    try:
-                        self._batch(images[rows], labels[rows], ids[rows])
-                    except RuntimeError as error:
-                        if not memory.is_out_of_memory(error) or step == 1:
-                            raise
-                        self.batch_limit = step // 2
-                        return False
-                if bar is not None:
-                    bar.advance(len(labels))
-        return True
-
-    def _reset(self) -> None:
+    def reset(self) -> None:
         self.metrics = ClassificationMetrics(self.num_classes).to(self.device)  # torchmetrics: one object a condition
-        self.outcomes: list[Tensor] = []  # [b, 2] int64: sample id, correct
-        self.timings: list[tuple[int, float]] = []  # images, seconds of each forward pass
-        self.resolution = (0, 0)
+        self.outcomes, self.resolution = [], (0, 0)
 
-    def _bar(self) -> AbstractContextManager:
-        if self.progress_label is None or ranks.rank() > 0:
-            return nullcontext()
-        from ..progress import Progress
-
-        return Progress(self.progress_label, total=self.expected, unit="image")
-
-    def _check_resolution(self, images: Tensor, ids: Tensor) -> None:
+    def check(self, batch: tuple[Tensor, ...]) -> None:
+        images, _, ids = batch
         size = (images.shape[-2], images.shape[-1])
         if self.resolution not in ((0, 0), size):
             raise EvaluationError(f"two resolutions in one evaluation: {self.resolution} and {size}, from sample {int(ids[0])}")
         self.resolution = size
 
-    def _batch(self, images: Tensor, labels: Tensor, ids: Tensor) -> None:
+    def score(self, images: Tensor, labels: Tensor, ids: Tensor) -> None:
         images = images.to(self.device, self.dtype, non_blocking=True)
         labels = labels.to(self.device, non_blocking=True)
-        autocast = nullcontext() if self.autocast_dtype is None else torch.autocast(self.device.type, self.autocast_dtype)
-        self._synchronize()
-        begin = time.perf_counter()
-        with autocast:
+        with self.forward(len(labels)):
             logits = self.net(images)
-        self._synchronize()
-        self.timings.append((len(labels), time.perf_counter() - begin))
         logits = logits.float()
         finite = torch.isfinite(logits).all(dim=1).cpu()
         if not finite.all():
@@ -158,33 +108,19 @@ class _Shard:
         correct = (logits.argmax(dim=1) == labels).cpu()
         self.outcomes.append(torch.stack([ids.cpu().long(), correct.long()], dim=1))
 
-    def _synchronize(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
 
-    def throughput(self) -> tuple[int, float]:
-        """Images and seconds of the forward passes, without the first (warm-up) where there are others."""
-        timed = self.timings[1:] or self.timings
-        return sum(images for images, _ in timed), sum(seconds for _, seconds in timed)
-
-
-def _summary(shard: _Shard, num_examples: int) -> Evaluation:
+def _summary(shard: _Shard) -> Evaluation:
+    num_examples = shard.num_examples
     outcomes = torch.cat(shard.outcomes) if shard.outcomes else torch.zeros(0, 2, dtype=torch.int64)
     outcomes = ranks.gather(outcomes.to(shard.device)).cpu()
     ids, correct = outcomes[:, 0], outcomes[:, 1]
-    num_distinct = ids.unique().numel()
-    if num_distinct != len(ids) or len(ids) != num_examples:
-        raise EvaluationError(f"{len(ids)} images evaluated, {num_distinct} distinct: each of the {num_examples} must be counted once")
+    shard.require_all(ids)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The ``compute`` method of metric")  # a rank may well be without images
         values = shard.metrics.compute()
     assert values["n"] == num_examples, f"the metrics hold {values['n']} examples of {num_examples}"
-    images, seconds = shard.throughput()
-    peak = memory.peak(shard.device)
-    batch_size = max((count for count, _ in shard.timings), default=num_examples)
-    sizes = ranks.gather(torch.tensor([[images, peak.num_bytes, batch_size, *shard.resolution]], device=shard.device)).cpu()
-    slowest = float(ranks.gather(torch.tensor([seconds], dtype=torch.float64, device=shard.device)).max())
-    height, width = sizes[:, 3:].max(dim=0).values.tolist()
+    costs = shard.costs()
+    height, width = shard.gathered(*shard.resolution).max(dim=0).values.tolist()
     return Evaluation(
         n=num_examples,
         top1=values["top1"],
@@ -194,11 +130,11 @@ def _summary(shard: _Shard, num_examples: int) -> Evaluation:
         nll_nats=values["nll_nats"],
         nll_stderr=values["nll_stderr"] if num_examples > 1 else None,
         ece=values["ece"],
-        images_per_second=int(sizes[:, 0].sum()) / slowest,
-        images_per_second_method="wall_time of forward passes after the first, slowest rank",
-        peak_memory_bytes=int(sizes[:, 1].max()),
-        peak_memory_method=peak.method,
-        batch_size=int(sizes[:, 2].min()),
+        images_per_second=costs.examples_per_second,
+        images_per_second_method=costs.speed_method,
+        peak_memory_bytes=costs.peak_memory_bytes,
+        peak_memory_method=costs.peak_memory_method,
+        batch_size=costs.batch_size,
         resolution=(height, width),
         correct=np.packbits(correct[ids.argsort()].numpy().astype(bool)).tobytes(),
     )
