@@ -1,6 +1,7 @@
-"""125 M parameters on a CPU: a step at 2,048 tokens and an evaluation at 32,768, GOAT beside RoPE. About 25 CPU-minutes, 6 GB."""
+"""The paper's 124 M parameters on a CPU: a step at 2,048 tokens and an evaluation at 32,768, GOAT beside RoPE. About 25 CPU-minutes, 6 GB."""
 
 import json
+import math
 
 import pytest
 
@@ -17,12 +18,12 @@ def test_step_and_long_evaluation_of_125m_parameters(tmp_path):
     assert len(results) == 4
     for (_, job), result in results.items():
         parameters, tokens = result["parameters"], result["tokens"]
-        assert 80e6 < parameters < 130e6 and result["kernel"] == "sdpa-flash"
+        assert 120e6 < parameters < 128e6 and result["kernel"] == "sdpa-flash"
         if job == "step":
             assert tokens == 2048 and 16 * parameters < result["peak_bytes"] < 8192 * MIB  # weights, gradients, two moments
         else:
             # linear in the length: a few activations of 4 * 768 floats a token; one head's dense map alone would be 4 GiB
             assert tokens == 32_768 and 4 * parameters < result["peak_bytes"] < 4 * parameters + 8 * tokens * 4 * 768 * 4
-            assert 5.4 < result["nll_nats"] < 5.7  # untrained, random bytes: ln 256 = 5.55
+            assert abs(result["nll_nats"] - math.log(50_256)) < 0.3  # untrained, random tokens of GPT-2's vocabulary
     for job in ("step", "evaluation"):
         assert results["goat", job]["peak_bytes"] < 1.2 * results["rope", job]["peak_bytes"]

@@ -15,7 +15,7 @@ GPT2 = ["data.tokenizer=gpt2", "data.tokenizer_file=folder"]
     ("name", "overrides", "attention", "millions"),
     [
         ("decoder_text_5m", [], "rope", 4.855),
-        ("decoder_text_125m", [], "rope", 85.3),
+        ("decoder_text_85m", [], "rope", 85.3),
         ("decoder_c4_125m", GPT2, "rope", 123.6),  # the published model has 123.6 M
         ("decoder_c4_125m", GPT2, "alibi", 123.1),
         ("decoder_fineweb_1b", GPT2, "rope", 1227.1),
