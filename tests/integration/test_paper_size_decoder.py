@@ -1,4 +1,4 @@
-"""The paper's 124 M parameters on a CPU: a step at 2,048 tokens and an evaluation at 32,768, GOAT beside RoPE. About 25 CPU-minutes, 6 GB."""
+"""The 124 M parameters of the paper on a CPU: a step at 2,048 tokens, an evaluation at 32,768, GOAT and RoPE. 25 CPU-minutes, 6 GB."""
 
 import json
 import math
