@@ -63,11 +63,11 @@ def write_output(path: Path | str, text: str) -> None:
 
 @contextmanager
 def replacing(
-    path: Path, move: Callable[[str, Path], None] = os.replace, *, prefix: str | None = None, advice: str = ADVICE
+    path: Path, move: Callable[[str, Path], None] | None = None, *, prefix: str | None = None, advice: str = ADVICE
 ) -> Iterator[BinaryIO]:
     """A temporary file in the folder of `path`, at `file.name`, that is moved there, durably, when the block ends well, and else vanishes.
 
-    FileExistsError is `move`'s; any other OSError becomes a UsageError in one line that ends with `advice`.
+    move: os.replace unless given; a FileExistsError is its own. Any other OSError becomes a UsageError in one line that ends with `advice`.
     """
     temporary = None
     try:
@@ -77,7 +77,7 @@ def replacing(
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)
-        move(temporary, path)
+        (move or os.replace)(temporary, path)
         _sync_folder(path.parent)
     except FileExistsError:
         raise

@@ -1,33 +1,61 @@
-"""README says what is true: its examples run, its tables are what the commands print, its commands exist."""
+"""README and docs/ say what is true: examples run, tables are what the commands print, commands and links exist (`make readme`)."""
 
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
+SHELL = ("", "bash", "sh")
+# leaderboard: as the command prints it; table: without the notes below it; plain: without variants
+MARKED = re.compile(r"<!-- (leaderboard|table):(\w+)( plain)? -->\n(.*?)<!-- /\1 -->", flags=re.S)
+CONTENTS = re.compile(r"(?<=<!-- contents -->\n).*?(?=<!-- /contents -->)", flags=re.S)
+BOARDS = [(page, *found.groups()) for page, text in PAGES.items() for found in MARKED.finditer(text)]
+FIGURES = sorted({found for text in PAGES.values() for found in re.findall(r"results/figures/(\w+)(-(\w+))?\.svg\)", text)})
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.S)
+def blocks(*languages: str, pages: tuple[str, ...] = tuple(PAGES)) -> list[str]:
+    found = [block for page in pages for block in re.findall(r"^```(\w*)\n(.*?)^```$", PAGES[page], flags=re.M | re.S)]
+    return [content for language, content in found if language in languages]
 
 
-def marked(name: str) -> str:
-    return re.search(rf"<!-- {re.escape(name)} -->\n(.*?)<!-- /", README, flags=re.S).group(1)
+def lines(start: str) -> list[str]:
+    return list(dict.fromkeys(line for block in blocks(*SHELL) for line in block.splitlines() if line.startswith(start)))
 
 
-def goatbench(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def goatbench(*arguments: str) -> str:
     command = [sys.executable, "-P", "-m", "goatbench", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=ROOT / "results", capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@cache
+def board(task: str) -> str:
+    return goatbench("leaderboard", f"task={task}", "--scale", "embedded", "--format", "md")
+
+
+def shown(kind: str, task: str, plain: str | None) -> str:
+    if kind == "leaderboard":
+        return board(task)
+    rows = board(task).partition("\n\n<details>")[0].splitlines()
+    return "\n".join(row for row in rows if not (plain and "\\[" in row))
+
+
+def contents() -> str:
+    titles = {page: text.splitlines()[0].removeprefix("# ") for page, text in PAGES.items() if page != "README.md"}
+    return "".join(f"- [{page}]({page}): {title}\n" for page, title in titles.items())
 
 
 def test_the_core_serves_in_ones_own_model():
-    (example,) = [block for block in blocks("python") if "Positions.line" in block]
+    (example,) = [block for block in blocks("python", pages=("README.md",)) if "Positions.line" in block]
     values: dict = {}
     exec(compile(example, "README.md", "exec"), values)
     assert values["y"].shape == (1, 256, 128) and values["y"].isfinite().all()
@@ -39,7 +67,7 @@ def test_the_attention_in_20_lines_is_at_work():
 
     from goatbench.models.vit import GoatViT
 
-    (example,) = [block for block in blocks("python") if "SameRow" in block]
+    (example,) = [block for block in blocks("python", pages=("README.md",)) if "SameRow" in block]
     values: dict = {}
     exec(compile(example, "README.md", "exec"), values)
     body = example[example.index("class SameRow") : example.index("def register")]
@@ -56,60 +84,103 @@ def test_the_attention_in_20_lines_is_at_work():
     assert net.blocks[0].attn.scheme.weight.grad.abs().min() > 0
 
 
-FIGURES = re.findall(r"\(results/figures/(\w+)(-(\w+))?\.svg\)", README)
-BOARDS = re.findall(r"<!-- leaderboard:(\w+) -->", README)
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "README.md" and blocks("python", pages=(page,))])
+def test_examples_run(page):
+    """The blocks of a page are one program. What it calls `y` has the shape that its last comment names."""
+    code = "\n".join(blocks("python", pages=(page,)))
+    values: dict = {}
+    exec(compile(code, page, "exec"), values)
+    for shape in re.findall(r"^y = .*# .*\[([\d, ]+)\]$", code, flags=re.M):
+        assert list(values["y"].shape) == [int(size) for size in shape.split(",")]
 
 
-@pytest.mark.parametrize("task", BOARDS)
-def test_the_leaderboard_is_what_the_command_prints(task, tmp_path):
-    done = goatbench("leaderboard", f"task={task}", "--scale", "embedded", "--format", "md", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert marked(f"leaderboard:{task}").strip() == done.stdout.strip(), "README's table is stale: make readme"
+@pytest.mark.parametrize(("page", "kind", "task", "plain", "text"), BOARDS, ids=[f"{page}-{task}" for page, _, task, *_ in BOARDS])
+def test_the_table_is_what_the_command_prints(page, kind, task, plain, text):
+    assert text.strip() == shown(kind, task, plain), f"{page} is stale: make readme"
 
 
-@pytest.mark.parametrize("line", [line for block in blocks("") for line in block.splitlines() if line.startswith("goatbench run")])
-def test_every_run_line_composes(line, tmp_path):
-    words = [w for w in line.partition("#")[0].split()[2:] if w not in ("-m", "--cfg", "job")]
-    words = [w for n, w in enumerate(words) if not (w == "-j" or (n and words[n - 1] == "-j"))]
-    single = [word.partition(",")[0] for word in words]
-    done = goatbench("run", "--cfg", "job", *single, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert not list(tmp_path.iterdir())  # nothing was started
+def test_the_contents_name_every_page():
+    assert CONTENTS.search(PAGES["README.md"]).group(0) == contents(), "README's contents are stale: make readme"
 
 
-def write() -> None:
-    """Put the leaderboards as they now are into README (make readme)."""
-    text = README
-    for task in BOARDS:
-        done = goatbench("leaderboard", f"task={task}", "--scale", "embedded", "--format", "md", cwd=ROOT / "results")
-        assert done.returncode == 0, done.stderr
-        fresh = f"<!-- leaderboard:{task} -->\n{done.stdout.strip()}\n<!-- /"
-        text = re.sub(rf"<!-- leaderboard:{task} -->\n.*?<!-- /", lambda _, new=fresh: new, text, count=1, flags=re.S)
-    (ROOT / "README.md").write_text(text, encoding="utf-8")
-    for task, _, what in FIGURES:  # TASK.svg, TASK-METRIC.svg or TASK-heatmap.svg
-        figure = ROOT / "results" / "figures" / (f"{task}-{what}" if what else task)
-        how = ["--kind", "heatmap"] if what == "heatmap" else ["--metric", what] if what else []
-        done = goatbench("leaderboard", f"task={task}", "--scale", "embedded", "--plot", str(figure), *how, cwd=ROOT / "results")
-        assert done.returncode == 0, done.stderr
-        figure.with_suffix(".png").unlink()
+@pytest.fixture(scope="module")
+def composer():
+    from goatbench.compose import Composer
+
+    return Composer()
+
+
+@pytest.mark.parametrize("line", lines("goatbench run"))
+def test_every_run_line_composes(composer, line):
+    words = [word for word in shlex.split(line, comments=True) if "=" in word]
+    assert words
+    jobs = composer.split_sweep(words)
+    for job in (jobs[0], *jobs[1:][-1:]):
+        composer.compose(job)
+
+
+@pytest.mark.parametrize("line", [line for line in lines("goatbench") if "--install-completion" not in line])
+def test_every_command_and_its_options_exist(line):
+    """Behind an option that does not exist, --help is an error like anything else."""
+    from typer.testing import CliRunner
+
+    from goatbench.cli import app
+
+    done = CliRunner().invoke(app, [*shlex.split(line, comments=True)[1:], "--help"])
+    assert done.exit_code == 0 and "usage" in done.output.lower(), done.output
+
+
+def test_make_targets_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    targets = [line.split()[1] for line in lines("make ")]
+    assert "demo" in targets and "test" in targets
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, flags=re.M), target
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors of a page, as GitHub forms them."""
+    titles = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.M | re.S), flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", [*PAGES, "results/README.md"])
+def test_links_lead_somewhere(page):
+    here = ROOT / page
+    links = re.findall(r"\]\(([^)\s]+)\)", here.read_text("utf-8"))
+    for link in links:
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (here.parent / path).resolve() if path else here
+        assert target.exists() and target.is_relative_to(ROOT), link
+        assert not anchor or anchor in headings(target), link
 
 
 def test_figures_exist_and_carry_the_rows_of_their_board():
     assert FIGURES
+    full = {task: text for _, kind, task, _, text in BOARDS if kind == "leaderboard"}
     for task, what, _ in FIGURES:
         figure = f"results/figures/{task}{what}.svg"
         text = (ROOT / figure).read_text(encoding="utf-8")
-        board = marked(f"leaderboard:{task}")
-        rows = [row for row in re.findall(r"^\| \S* \| ([\w.]+)", board, flags=re.M) if row != "row"]
+        rows = [row for row in re.findall(r"^\| \S* \| ([\w.]+)", full[task], flags=re.M) if row != "row"]
         assert len(rows) > 2
         for row in rows:
             assert f"<!-- {row}" in text, f"{figure} lacks {row}: make readme"
 
 
-def test_make_targets_exist():
-    makefile = (ROOT / "Makefile").read_text()
-    for target in re.findall(r"^make (\S+)", "\n".join(blocks("")), flags=re.M):
-        assert re.search(rf"^{target}:", makefile, flags=re.M), target
+def write() -> None:
+    """Put tables, contents and figures as they now are into README and docs/ (make readme)."""
+    for page, text in PAGES.items():
+        for found in MARKED.finditer(text):
+            kind, task, plain, _ = found.groups()
+            text = text.replace(found.group(0), f"<!-- {kind}:{task}{plain or ''} -->\n{shown(kind, task, plain)}\n<!-- /{kind} -->")
+        (ROOT / page).write_text(CONTENTS.sub(lambda _: contents(), text), encoding="utf-8")
+    for task, _, what in FIGURES:  # TASK.svg, TASK-METRIC.svg or TASK-heatmap.svg
+        figure = ROOT / "results" / "figures" / (f"{task}-{what}" if what else task)
+        how = ["--kind", "heatmap"] if what == "heatmap" else ["--metric", what] if what else []
+        goatbench("leaderboard", f"task={task}", "--scale", "embedded", "--plot", str(figure), *how)
+        figure.with_suffix(".png").unlink()
 
 
 if __name__ == "__main__":
