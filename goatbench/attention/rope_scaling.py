@@ -41,6 +41,11 @@ class RopeScaling:
         """Factor of the content logits."""
         return 1.0
 
+    @property
+    def reads_length(self) -> bool:
+        """Whether the multipliers depend on `last`, so that shifting all tokens changes more than their phases."""
+        return False
+
 
 @dataclass(frozen=True, slots=True)
 class PositionInterpolation(RopeScaling):
@@ -72,6 +77,10 @@ class DynamicNtk(RopeScaling):
     def multipliers(self, ladder: Ladder, last: Tensor) -> Tensor:
         ratio = (last + 1) / ladder.train_length
         return _ntk(ladder, (self.factor * ratio - (self.factor - 1)).clamp_min(1)[:, None, None])
+
+    @property
+    def reads_length(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True, slots=True)
