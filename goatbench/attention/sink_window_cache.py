@@ -84,8 +84,8 @@ class SinkWindowCache:
             raise ValueError(f"layer {layer_index} caches the streams {sorted(streams)}, got {sorted(tokens)}: call reset() between models")
         if positions.layout != Line(seen - self.num_prefix, num_new):
             raise ValueError(
-                f"layer {layer_index} has seen {seen} tokens of the stream and is given {positions.layout}: a cache that evicts "
-                "takes one stream without gaps, and every layer must see every step once"
+                f"layer {layer_index} has seen {seen} tokens of the stream, num_prefix = {self.num_prefix} of them learned, and is given "
+                f"{positions.layout}: a cache that evicts takes one stream without gaps, and every layer must see every step once"
             )
         if seen < full and seen + num_new > full + 1:
             raise ValueError(
