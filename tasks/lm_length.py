@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 LN2 = math.log(2)
 SAME_TARGET, NON_OVERLAPPING, STREAMING = "same_target", "non_overlapping", "streaming"
+WINDOW, IN_TEXT = "window", "_text_positions"  # of streaming_grid: no first tokens; a suffix: tokens keep their places in the text
 METRICS = (
     Metric(name="bits_per_byte", unit="bits", direction="lower", chance=8.0, bounds=(0, None), digits=4),
     Metric(name="nll_nats", unit="nats", direction="lower", chance=math.log(256), bounds=(0, None), digits=4),
@@ -90,6 +91,16 @@ class LmLength(TextTask):
         return Outcome(measurements=measurements, costs=costs, curves=curves)
 
 
+def _ways_to_stream(spec: TextRunSpec) -> list[tuple[str, int, int, bool]]:
+    """(protocol, first tokens kept, window, whether tokens are renumbered); equally many tokens in the cache in all."""
+    e, base = spec.evaluation, spec.model.seq_len
+    ways = [(STREAMING, e.num_sinks, base, True)]
+    if e.streaming_grid:
+        ways += [(STREAMING + IN_TEXT, e.num_sinks, base, False)]
+        ways += [(WINDOW, 0, base + e.num_sinks, True), (WINDOW + IN_TEXT, 0, base + e.num_sinks, False)]
+    return ways
+
+
 def _streamed(
     spec: TextRunSpec, net: Decoder, data: TextData, blocks: TextWindows, contexts: list[int]
 ) -> tuple[list[Measurement], list[Cost]]:
@@ -98,20 +109,24 @@ def _streamed(
 
     measurements: list[Measurement] = []
     costs: list[Cost] = []
-    how, why = streaming(net)
-    chunk = 1 if how == "tokens" else None  # exact either way
-    stream = Streamed(net, spec.evaluation.num_sinks, spec.model.seq_len, spec.evaluation.num_targets, chunk)
-    at_base: LikelihoodResult | None = None
-    for context in contexts:
-        where = _conditions(spec, STREAMING, context) | {"window": spec.model.seq_len, "num_sinks": spec.evaluation.num_sinks}
-        if how == "no":
-            measurements += [absent(m, where, f"not applicable: {why}") for m in METRICS]
-            continue
-        windows, num_targets, unit = blocks.with_context(context), spec.evaluation.num_targets, data.tokenizer.unit
-        result = evaluate(spec, stream, data, windows, f"same {unit}, stream of {context}", last=num_targets)
-        at_base = at_base or result
-        measurements += _measurements(result, data.scored_bytes(windows, num_targets), where, at_base)
-        costs += evaluation_costs(result, unit, {"context": context, "protocol": STREAMING})
+    num_targets, unit = spec.evaluation.num_targets, data.tokenizer.unit
+    for protocol, num_sinks, window, renumber in _ways_to_stream(spec):
+        how, why = streaming(net, num_sinks, renumber)
+        chunk = 1 if how == "tokens" else None  # exact either way
+        stream = None if how == "no" else Streamed(net, num_sinks, window, num_targets, chunk, renumber)
+        at_base: LikelihoodResult | None = None
+        for context in contexts:
+            where = _conditions(spec, protocol, context) | {"window": window, "num_sinks": num_sinks}
+            too_long = not renumber and net.max_positions is not None and context > net.max_positions
+            if stream is None or too_long:
+                reason = out_of_range(net) if too_long else f"not applicable: {why}"
+                measurements += [absent(m, where, reason) for m in METRICS]
+                continue
+            windows = blocks.with_context(context)
+            result = evaluate(spec, stream, data, windows, f"same {unit}, {protocol} of {context}", last=num_targets)
+            at_base = at_base or result
+            measurements += _measurements(result, data.scored_bytes(windows, num_targets), where, at_base)
+            costs += evaluation_costs(result, unit, {"context": context, "protocol": protocol})
     return measurements, costs
 
 

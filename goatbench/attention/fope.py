@@ -63,6 +63,10 @@ class Fope(Rotary):
     def for_layer(self, layer_index: int) -> Fope:
         return type(self)(self.shape, **self.options)
 
+    @property
+    def is_rotation_relative(self) -> bool:
+        return False
+
     def tables(self, positions: Positions, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         def waves() -> tuple[Tensor, Tensor]:
             phases = positions.coords[..., :1] * self.frequencies.to(torch.float64)

@@ -20,7 +20,7 @@ from .scheme import ModelShape, PositionScheme, Role
 
 if TYPE_CHECKING:
     from .cache import KVCache
-    from .stream_chunk import StreamChunk
+    from .stream_chunk import StreamChunk, TextChunk
 
 Lanes = Literal["carve", "append"]
 Gate = Literal["none", "headwise", "elementwise"]
@@ -134,7 +134,9 @@ class SelfAttention(nn.Module):
         maps = [self.scheme.rotate(t[:, m::num_maps], positions, role) for m in range(num_maps)]
         return torch.stack(maps, dim=2).flatten(1, 2)
 
-    def _attend_chunk(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, state: dict[str, Tensor], mask: Mask, chunk: StreamChunk) -> Tensor:
+    def _attend_chunk(
+        self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, state: dict[str, Tensor], mask: Mask, chunk: StreamChunk | TextChunk
+    ) -> Tensor:
         """What `forward` does after the cache, for queries of which each has its own tokens in the cache."""
         if self.inner.num_past_queries or self.inner.query_maps > 1 or self.inner.key_maps > 1:
             raise ValueError(f"{type(self.inner).__name__} streams token by token only: give this cache one token at a time")

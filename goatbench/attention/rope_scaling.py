@@ -41,6 +41,11 @@ class RopeScaling:
         """Factor of the content logits."""
         return 1.0
 
+    @property
+    def reads_length(self) -> bool:
+        """Whether the multipliers depend on `last`, so that shifting all tokens changes more than their phases."""
+        return False
+
 
 @dataclass(frozen=True, slots=True)
 class PositionInterpolation(RopeScaling):
@@ -73,6 +78,10 @@ class DynamicNtk(RopeScaling):
         ratio = (last + 1) / ladder.train_length
         return _ntk(ladder, (self.factor * ratio - (self.factor - 1)).clamp_min(1)[:, None, None])
 
+    @property
+    def reads_length(self) -> bool:
+        return True
+
 
 @dataclass(frozen=True, slots=True)
 class Yarn(RopeScaling):
@@ -91,15 +100,27 @@ class Yarn(RopeScaling):
         def plane_that_turns(times: float) -> float:
             return ladder.num_planes * math.log(ladder.train_length / (2 * math.pi * times)) / math.log(ladder.base)
 
-        first = max(math.floor(plane_that_turns(self.MANY_TURNS)), 0)
-        end = min(math.ceil(plane_that_turns(self.FEW_TURNS)), 2 * ladder.num_planes - 1)  # D - 1, as released
+        first, end = self.ends(plane_that_turns(self.MANY_TURNS), plane_that_turns(self.FEW_TURNS))
+        first, end = max(first, 0), min(end, 2 * ladder.num_planes - 1)  # D - 1, as released
         planes = torch.arange(ladder.num_planes, dtype=torch.float64, device=last.device)
         slowed = ((planes - first) / (end - first if end != first else 1e-3)).clamp(0, 1)
         return slowed / self.factor + (1 - slowed)
 
+    def ends(self, first: float, last: float) -> tuple[float, float]:
+        """The ends of the ramp: whole planes around it."""
+        return math.floor(first), math.ceil(last)
+
     @property
     def temperature(self) -> float:
         return (0.1 * math.log(self.factor) + 1) ** 2
+
+
+@dataclass(frozen=True, slots=True)
+class YarnGptOss(Yarn):
+    """YaRN as in gpt-oss (arXiv 2508.10925, released code): the ramp ends between planes."""
+
+    def ends(self, first: float, last: float) -> tuple[float, float]:
+        return first, last
 
 
 SCALINGS: dict[str, type[RopeScaling]] = {
@@ -108,6 +129,7 @@ SCALINGS: dict[str, type[RopeScaling]] = {
     "ntk": NtkAware,
     "ntk_dynamic": DynamicNtk,
     "yarn": Yarn,
+    "yarn_gpt_oss": YarnGptOss,
 }
 LENGTH_VARIANTS = ("pi", "ntk", "yarn")  # what a model trained with plain RoPE is evaluated with; ntk_dynamic would repeat ntk
 

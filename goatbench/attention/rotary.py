@@ -29,6 +29,11 @@ class Rotary(PositionScheme):
             needed = 2 * shape.num_axes
             raise ValueError(f"head_dim {shape.head_dim} is not a multiple of {needed}, which {shape.num_axes}D rotary embeddings need")
 
+    @property
+    def is_rotation_relative(self) -> bool:
+        """Of tokens that have a coordinate: angles linear in it."""
+        return True
+
     def angles(self, positions: Positions) -> Tensor:
         """[B|1, 1|H, K, P] float64."""
         raise NotImplementedError
@@ -71,6 +76,7 @@ class Rope(Rotary):
             raise ValueError("rope is one-dimensional; for images use rope_axial or rope_mixed")
         self.base = base
         self.scaling = rope_scaling(scaling, factor)
+        self.is_relative = self.is_relative and not self.scaling.reads_length
         self.length_variants = LENGTH_VARIANTS if scaling == "none" and base > 1 else ()
         planes = shape.head_dim // 2
         frequencies = base ** (-torch.arange(planes, dtype=torch.float64) / planes)
@@ -83,6 +89,10 @@ class Rope(Rotary):
             yield
         finally:
             self.scaling = trained
+
+    @property
+    def is_rotation_relative(self) -> bool:
+        return not self.scaling.reads_length
 
     def tables_key(self, dtype: torch.dtype) -> Hashable:
         return (Rope, self.shape, self.base, self.scaling, dtype)

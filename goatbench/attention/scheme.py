@@ -77,6 +77,12 @@ class PositionScheme(nn.Module):
 
         return super()._apply(keep_precision, recurse)
 
+    @property
+    def is_rotation_relative(self) -> bool:
+        """Whether logits of rotated tokens depend on the offset of their coordinates alone, whatever the log-prior does (a stream in
+        chunks needs it). Default: without a rotation yes, else as the whole is."""
+        return type(self).rotate is PositionScheme.rotate or self.is_relative
+
     def for_layer(self, layer_index: int) -> PositionScheme:
         """The scheme of one layer. Default: this object (shared); schemes with parameters per layer return a fresh one."""
         return self

@@ -1,8 +1,9 @@
 """StreamingLLM (Xiao et al., arXiv 2309.17453): the first tokens and the latest ones, in constant memory however long the stream.
 
-S sinks, W window, B batch, G key/value heads, Q new tokens. Token i looks at the S first tokens, the W tokens before it, and itself.
-Positions are places in the cache: keys are kept unrotated, and every step numbers what is there anew from 0. As long as nothing has
-been evicted (i <= S + W) places and text positions agree; from then on every query stands in slot S + W.
+S sinks, W window, B batch, G key/value heads, Q new tokens, P learned tokens before the stream (`sink_token`; they are the first sinks).
+Token i looks at the S first tokens, the W tokens before it, and itself. Positions are places in the cache: keys are kept unrotated,
+and every step numbers what is there anew from 0. As long as nothing has been evicted (i <= S + W) places and text positions agree;
+from then on every query stands in slot S + W.
 
 Token by token is the definition. Chunks of Q > 1 tokens compute the same in one pass, see `StreamChunk`.
 """
@@ -16,33 +17,44 @@ from torch import Tensor
 
 from .positions import Line, Positions
 from .scheme import PositionScheme
-from .stream_chunk import StreamChunk
+from .slab import Slab
+from .stream_chunk import StreamChunk, TextChunk, line_behind_prefix
 from .sum import Sum
 
 
 class SinkWindowCache:
     """A KVCache of num_sinks + window tokens (and the present step's). No gradient passes through it.
 
-    num_sinks: S, first tokens of the stream that are never evicted. window: W, latest tokens kept besides sinks and the token itself.
+    num_sinks:  S, first tokens of the stream that are never evicted. window: W, latest tokens kept besides sinks and the token itself.
+    renumber:   True: tokens are where they stand in the cache (StreamingLLM). False: where they stand in the text, so that what is
+                evicted is missing and nothing else changes: attention under a mask of sinks and window.
+    num_prefix: P, learned tokens that the model puts before the stream; its first step brings them along.
+
     Streams are [B, G, K, *] with tokens on axis 2; what `update` returns is valid until the next one. One step holds either tokens
     from before the first eviction or tokens from after it: `steps` cuts a text accordingly.
     """
 
-    def __init__(self, num_sinks: int, window: int) -> None:
+    def __init__(self, num_sinks: int, window: int, renumber: bool = True, num_prefix: int = 0) -> None:
         if num_sinks < 0 or window < 1:
             raise ValueError(f"num_sinks = {num_sinks}, window = {window}: at least 0 sinks and a window of at least 1 token")
-        self.num_sinks, self.window = num_sinks, window
+        if num_prefix > num_sinks:
+            raise ValueError(
+                f"num_sinks = {num_sinks}: the learned tokens before the sequence ({num_prefix}) are sinks, which a stream cannot do "
+                f"without; at least {num_prefix}"
+            )
+        self.num_sinks, self.window, self.renumber, self.num_prefix = num_sinks, window, renumber, num_prefix
         self.reset()
 
     def reset(self) -> None:
-        self._layers: dict[int, dict[str, _Slab]] = {}
+        self._layers: dict[int, dict[str, Slab]] = {}
         self._seen: dict[int, int] = {}  # layer -> tokens of the stream so far
         self._places: tuple[Positions, Positions] | None = None
-        self._chunk: StreamChunk | None = None
+        self._places_of: tuple[int, int, torch.device] | None = None
+        self._chunk: StreamChunk | TextChunk | None = None
 
     @property
     def num_tokens(self) -> int:
-        """Offset of the next token of the stream, evicted tokens counted."""
+        """Tokens of the stream so far, evicted and learned ones counted."""
         return max(self._seen.values(), default=0)
 
     @property
@@ -57,117 +69,81 @@ class SinkWindowCache:
 
     def steps(self, num_tokens: int, chunk: int) -> Iterator[int]:
         """Sizes of the steps, at most `chunk` each, in which the next num_tokens tokens of the stream can be given."""
-        before = max(0, self.num_sinks + self.window - self.num_tokens)  # tokens until queries stay in the last slot
+        before = max(0, self.num_sinks + self.window - max(self.num_tokens, self.num_prefix))  # tokens until eviction begins
         while num_tokens > 0:
             size = min(chunk, num_tokens, before or num_tokens)
             yield size
             num_tokens, before = num_tokens - size, max(0, before - size)
 
     def update(self, layer_index: int, tokens: dict[str, Tensor], positions: Positions) -> tuple[dict[str, Tensor], Positions, Positions]:
-        """The S + W tokens kept and the new ones, and the slots of both; see KVCache."""
-        num_new, full = positions.num_tokens, self.num_sinks + self.window
-        streams = self._layers.setdefault(layer_index, {name: _Slab(self.num_sinks, self.window) for name in tokens})
+        """The S + W tokens kept and the new ones, and the places of both; see KVCache."""
+        num_new, full, device = positions.num_tokens, self.num_sinks + self.window, positions.order.device
+        streams = self._layers.setdefault(layer_index, {name: Slab(self.num_sinks, self.window) for name in tokens})
         seen = self._seen.get(layer_index, 0)
         if streams.keys() != tokens.keys():
             raise ValueError(f"layer {layer_index} caches the streams {sorted(streams)}, got {sorted(tokens)}: call reset() between models")
-        if positions.layout != Line(seen, num_new):
+        if positions.layout != Line(seen - self.num_prefix, num_new):
             raise ValueError(
-                f"layer {layer_index} has seen {seen} tokens of the stream and is given {positions.layout}: a cache that renumbers its "
-                "tokens takes one stream without gaps, and every layer must see every step once"
+                f"layer {layer_index} has seen {seen} tokens of the stream, num_prefix = {self.num_prefix} of them learned, and is given "
+                f"{positions.layout}: a cache that evicts takes one stream without gaps, and every layer must see every step once"
             )
         if seen < full and seen + num_new > full + 1:
             raise ValueError(
                 f"tokens {seen} to {seen + num_new - 1} in one step, but eviction begins at token {full + 1}: cut them as steps() does"
             )
         self._seen[layer_index] = seen + num_new
-        is_chunk = seen >= full and num_new > 1
-        if not is_chunk:
-            self._chunk = None
-        elif self._chunk is None or self._chunk.num_queries != num_new:
-            self._chunk = StreamChunk(self.num_sinks, self.window, num_new, positions.order.device)
-        keys, queries = self._chunk.places if is_chunk else self._slots(min(seen, full), num_new, positions.order.device)
+        self._move_to(seen, num_new, device)
+        keys, queries = self._places
         return {name: streams[name].append(t) for name, t in tokens.items()}, keys, queries
 
-    def chunk(self, scheme: PositionScheme) -> StreamChunk | None:
+    def chunk(self, scheme: PositionScheme) -> StreamChunk | TextChunk | None:
         """How the present step's queries are served if they do not all look at the same tokens; ValueError if they cannot be."""
-        found = streaming_objection(scheme)
+        found = streaming_objection(scheme, self.renumber)
         if found is not None:
             raise ValueError(found)
         return self._chunk
 
+    def _move_to(self, seen: int, num_new: int, device: torch.device) -> None:
+        """Places and chunk of the step that brings tokens seen .. seen + num_new - 1. Kept, so that what they remember serves all layers,
+        and the steps to come where tokens are renumbered: those after the first eviction are all alike."""
+        full = self.num_sinks + self.window
+        step = (min(seen, full) if self.renumber else seen, num_new, device)
+        if step == self._places_of:
+            return
+        is_chunk = seen >= full and num_new > 1
+        with torch.inference_mode(False):
+            if self.renumber and is_chunk:
+                self._chunk = StreamChunk(self.num_sinks, self.window, num_new, device, self.num_prefix)
+                self._places = self._chunk.keys, self._chunk.queries
+            else:
+                self._places = self._slots(min(seen, full), num_new, device) if self.renumber else self._in_text(seen, num_new, device)
+                self._chunk = TextChunk(*self._places, self.num_sinks, self.window) if is_chunk else None
+        self._places_of = step
+
     def _slots(self, first: int, num_new: int, device: torch.device) -> tuple[Positions, Positions]:
-        """Keys 0 .. first + num_new - 1, queries the last num_new of them; kept, so that what they remember serves layers and steps."""
-        kept = self._places
-        if kept is None or kept[1].layout != Line(first, num_new) or kept[1].order.device != device:
-            with torch.inference_mode(False):
-                self._places = Positions.line(first + num_new, 0, device), Positions.line(num_new, first, device)
-        return self._places
+        """Keys 0 .. first + num_new - 1, queries the last num_new of them."""
+        keys = line_behind_prefix(0, first + num_new, self.num_prefix, device)
+        return keys, line_behind_prefix(first, num_new, self.num_prefix, device)
+
+    def _in_text(self, seen: int, num_new: int, device: torch.device) -> tuple[Positions, Positions]:
+        """Keys 0 .. S - 1 and those from the window's first on, queries the last num_new of them."""
+        queries = line_behind_prefix(seen, num_new, self.num_prefix, device)
+        first = seen - self.window
+        if first <= self.num_sinks:  # nothing is evicted yet
+            return line_behind_prefix(0, seen + num_new, self.num_prefix, device), queries
+        latest = line_behind_prefix(first, seen + num_new - first, self.num_prefix, device)
+        if not self.num_sinks:
+            return latest, queries
+        sinks = Positions.line(self.num_sinks - self.num_prefix, 0, device)
+        return (sinks.behind_prefix(self.num_prefix) if self.num_prefix else sinks).concat(latest), queries
 
 
-def streaming_objection(scheme: PositionScheme) -> str | None:
-    """Why tokens placed by this scheme cannot be renumbered in a cache; None if they can."""
+def streaming_objection(scheme: PositionScheme, renumber: bool = True) -> str | None:
+    """Why tokens placed by this scheme cannot be renumbered in a cache (or evicted from one, in their places); None if they can."""
     for part in scheme.parts if isinstance(scheme, Sum) else (scheme,):
-        if type(part).embed is not PositionScheme.embed:
-            name = type(part).__name__
+        name = type(part).__name__
+        if renumber and type(part).embed is not PositionScheme.embed:
             return f"{name} adds positions to the tokens at the input, so that cached tokens cannot be renumbered (streaming)"
+        if not renumber and type(part).token_state is not PositionScheme.token_state:
+            return f"{name} sums over all tokens up to a key, which a cache that evicts some does not hold (streaming in text positions)"
     return None
-
-
-class _Slab:
-    """One stream: the sinks stand before the window, wherever that has moved to, so that all of it is one view without a copy.
-
-    The window moves up the slab token by token; at the end it is copied back to the start, once in about S + W tokens.
-    """
-
-    def __init__(self, num_sinks: int, window: int) -> None:
-        self.num_sinks, self.window = num_sinks, window
-        self.start, self.length = 0, 0  # of the view: sinks, then the window
-        self._sinks: Tensor | None = None
-        self._store: Tensor | None = None
-
-    @property
-    def num_bytes(self) -> int:
-        return sum(t.numel() * t.element_size() for t in (self._store, self._sinks) if t is not None)
-
-    def append(self, t: Tensor) -> Tensor:
-        """Evict down to S + W tokens, then copy t behind them: the whole content."""
-        with torch.inference_mode(False), torch.no_grad():
-            evicted = max(0, self.length - self.num_sinks - self.window)
-            self._reserve(t, self.length - evicted + t.shape[2])
-            if evicted:
-                self._keep_sinks()
-                self.start, self.length = self.start + evicted, self.length - evicted
-            if self.start + self.length + t.shape[2] > self._store.shape[2]:
-                self._store.narrow(2, 0, self.length).copy_(self._view(0, self.length).clone())
-                self.start = 0
-            if evicted and self.num_sinks:
-                self._view(0, self.num_sinks).copy_(self._sinks)
-            self._view(self.length, t.shape[2]).copy_(t)
-            self.length += t.shape[2]
-            return self._view(0, self.length)
-
-    def _view(self, first: int, length: int) -> Tensor:
-        return self._store.narrow(2, self.start + first, length)
-
-    def _keep_sinks(self) -> None:
-        if self._sinks is None:
-            self._sinks = self._view(0, self.num_sinks).clone()
-
-    def _reserve(self, t: Tensor, needed: int) -> None:
-        """Room for twice what a step needs, so that the window is copied back once in as many tokens as it holds."""
-        old = self._store
-        if old is not None and (t.dtype != old.dtype or t.device != old.device or _other_axes(t) != _other_axes(old)):
-            raise ValueError(
-                f"the cache holds {list(_other_axes(old))} {old.dtype} on {old.device} (token axis left out), "
-                f"got {list(_other_axes(t))} {t.dtype} on {t.device}: call reset() before another batch"
-            )
-        capacity = 2 * max(needed, self.num_sinks + self.window + 1)
-        if old is None or old.shape[2] < capacity:
-            store = torch.empty(*t.shape[:2], capacity, *t.shape[3:], dtype=t.dtype, device=t.device)
-            if old is not None:
-                store.narrow(2, 0, self.length).copy_(self._view(0, self.length))
-            self._store, self.start = store, 0
-
-
-def _other_axes(t: Tensor) -> tuple[int, ...]:
-    return (*t.shape[:2], *t.shape[3:])

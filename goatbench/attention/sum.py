@@ -34,6 +34,10 @@ class Sum(PositionScheme):
         return sum(part.published_extra_parameters() for part in self.parts)
 
     @property
+    def is_rotation_relative(self) -> bool:
+        return all(part.is_rotation_relative for part in self.parts)
+
+    @property
     def why_limited(self) -> str:
         return next((p.why_limited for p in self.parts if p.max_positions == self.max_positions), PositionScheme.why_limited)
 

@@ -14,14 +14,14 @@ class Streamed(nn.Module):
 
     Every window is a stream of its own, from its first token, through a cache of num_sinks first tokens and the `window` latest.
     last: tokens whose hidden states are returned; no others are kept. chunk: tokens a step; None: the window. Changes nothing but
-    rounding. cache: of the latest call.
+    rounding. renumber: see `SinkWindowCache`. cache: of the latest call.
     """
 
-    def __init__(self, net: Decoder, num_sinks: int, window: int, last: int, chunk: int | None = None) -> None:
+    def __init__(self, net: Decoder, num_sinks: int, window: int, last: int, chunk: int | None = None, renumber: bool = True) -> None:
         super().__init__()
         self.net, self.head, self.vocab_size = net, net.head, net.vocab_size
         self.num_sinks, self.window, self.last, self.chunk = num_sinks, window, last, chunk or window
-        self.cache = SinkWindowCache(num_sinks, window)
+        self.cache = SinkWindowCache(num_sinks, window, renumber, net.position.num_prefix_tokens)
 
     def hidden(self, tokens: Tensor) -> Tensor:
         """[B, K] -> [B, last, C], normalised, of the last tokens."""
@@ -34,12 +34,12 @@ class Streamed(nn.Module):
         return kept
 
 
-def streaming(net: Decoder) -> tuple[str, str]:
+def streaming(net: Decoder, num_sinks: int = 1, renumber: bool = True) -> tuple[str, str]:
     """How a `SinkWindowCache` can be fed once it evicts: ('chunks', ''), ('tokens', why no chunks: one at a time) or ('no', why not).
 
     Tried on a short stream, as schemes and inner attentions object when they are asked.
     """
-    why = streaming_objection(net.position)
+    why = streaming_objection(net.position, renumber)
     if why is not None:
         return "no", why
     was_training = net.training
@@ -47,7 +47,8 @@ def streaming(net: Decoder) -> tuple[str, str]:
         for how, chunk in (("chunks", 4), ("tokens", 1)):
             try:
                 with torch.inference_mode():
-                    Streamed(net.eval(), num_sinks=1, window=4, last=1, chunk=chunk).hidden(_zeros(net, 12))
+                    stream = Streamed(net.eval(), num_sinks, window=4, last=1, chunk=chunk, renumber=renumber)
+                    stream.hidden(_zeros(net, num_sinks + 12))
             except ValueError as error:
                 why = str(error)
                 continue

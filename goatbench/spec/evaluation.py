@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from .strict import Strict
 
@@ -56,7 +56,8 @@ class TextEvaluationSpec(Strict):
     """batch_tokens: tokens of one forward pass. num_targets, num_blocks: lm_length scores the last num_targets bytes of windows of
     every context, at num_blocks places. num_spans: stretches of the longest context that are cut into windows without overlap.
     streaming: also read the windows as streams, with a cache of num_sinks first tokens and the latest training length of others
-    (StreamingLLM). num_passages: passages of the lambada task."""
+    (StreamingLLM). streaming_grid: and in the three other ways that two questions span, first tokens kept or not (the window is then
+    as much longer), numbered by their place in the cache or in the text. num_passages: passages of the lambada task."""
 
     kind: Literal["text"]
     preset: str
@@ -65,8 +66,15 @@ class TextEvaluationSpec(Strict):
     num_blocks: int = Field(gt=0)
     num_spans: int = Field(gt=0)
     streaming: bool = False
+    streaming_grid: bool = False
     num_sinks: int = Field(default=4, ge=0)
     num_passages: int = Field(default=500, gt=0)
+
+    @model_validator(mode="after")
+    def _grid_of_streams(self) -> TextEvaluationSpec:
+        if self.streaming_grid and not (self.streaming and self.num_sinks):
+            raise ValueError("streaming_grid=true compares streams with first tokens and without: set streaming=true, num_sinks=4")
+        return self
 
 
 class ToyEvaluationSpec(Strict):

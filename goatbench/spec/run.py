@@ -19,6 +19,7 @@ LATER_FIELDS = {  # part.name -> default: no part of a run's identity at it, so 
     "attention.gate": "none",
     "attention.inner": "softmax",
     "attention.inner_options": {},
+    "evaluation.streaming_grid": False,
 }
 
 

@@ -181,6 +181,34 @@ def test_streaming_rows_of_lm_length(run):
     assert all(m.value is None and "at the input" in m.reason for m in absent.values())
 
 
+def test_first_tokens_and_places_are_asked_apart(run):
+    """evaluation.streaming_grid: with and without first tokens, places in the cache or in the text; without the option the run is as
+    before, also by its hash."""
+    small = ("task=lm_length", "attention=alibi", "task.multiples=[1,4]", "evaluation.num_spans=1", "evaluation.streaming=true")
+    record = run(*small, "evaluation.streaming_grid=true")
+    assert record.status == "ok", record.error
+    names = ("streaming", "streaming_text_positions", "window", "window_text_positions")
+    kept, kept_in_text, window, window_in_text = (cells(record, "nll_nats", protocol=p) for p in names)
+    for found in (kept, kept_in_text, window, window_in_text):
+        assert found[1].value == pytest.approx(kept[1].value, abs=1e-6)
+    assert {(m.conditions["window"], m.conditions["num_sinks"]) for m in window.values()} == {(68, 0)}
+    different = [found[4].value for found in (kept, kept_in_text, window)]  # by little: eight steps of training
+    assert all(abs(a - b) > 1e-6 for i, a in enumerate(different) for b in different[:i]), different
+    assert window[4].value == pytest.approx(window_in_text[4].value, abs=3e-7)  # alibi sees offsets only
+    assert "streaming_grid" not in compose([*small]).spec.identity["evaluation"]
+    with pytest.raises(UsageError, match="set streaming=true"):
+        run("task=lm_length", "attention=alibi", "evaluation.streaming_grid=true")
+
+
+def test_the_learned_token_of_a_row_is_a_sink_of_its_streams(run):
+    small = ("task.multiples=[1,2]", "evaluation.num_spans=1", "evaluation.streaming=true", "evaluation.streaming_grid=true")
+    record = run("task=lm_length", "attention=sink_token", *small)
+    assert record.status == "ok", record.error
+    same, streamed = (cells(record, "nll_nats", protocol=p) for p in ("same_target", "streaming"))
+    assert streamed[1].value == pytest.approx(same[1].value, abs=1e-6) and streamed[2].value is not None
+    assert "cannot do without" in cells(record, "nll_nats", protocol="window")[2].reason
+
+
 def test_what_cannot_stream_in_chunks_streams_token_by_token(run):
     small = ("task.multiples=[1,2]", "evaluation.num_spans=1", "evaluation.streaming=true")
     record = run("task=lm_length", "attention=diff_v1", *small)

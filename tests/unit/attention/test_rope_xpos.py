@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from attention_cases import assert_close
+from rotary_embedding_torch import RotaryEmbedding
 
 from goatbench.attention.positions import Positions
 from goatbench.attention.rope_xpos import RopeXpos
@@ -26,9 +27,8 @@ def draw(num_tokens, dtype=torch.float64):
 
 def test_logits_are_those_of_rotary_embedding_torch():
     """Which counts places from the middle of the sequence: only the offset matters."""
-    library = pytest.importorskip("rotary_embedding_torch")
     q, k = draw(200, torch.float32)
-    theirs_q, theirs_k = library.RotaryEmbedding(D, use_xpos=True).rotate_queries_and_keys(q, k)
+    theirs_q, theirs_k = RotaryEmbedding(D, use_xpos=True).rotate_queries_and_keys(q, k)
     actual = logits(RopeXpos(SHAPE), q[..., INTERLEAVED], k[..., INTERLEAVED], Positions.line(200))
     torch.testing.assert_close(actual, theirs_q @ theirs_k.mT, rtol=1e-4, atol=2e-4)
 

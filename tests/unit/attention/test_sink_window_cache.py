@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from attention_cases import INNER, LINES, OPTIONS, POSITION, make_layer, randomise, tokens
+from attention_cases import INNER, LINES, OPTIONS, POSITION, make_layer, randomise, run, tokens
 from torch import Tensor
 
 from goatbench.attention.cache import FullCache
@@ -19,12 +19,18 @@ from goatbench.models.streaming import streaming
 
 CAUSAL = Mask(causal=True)
 EMBEDDED = ["learned_absolute", "sinusoidal"]
-STREAMING = [name for name in LINES if name not in EMBEDDED and "sink_token" not in name]  # a token before the stream has no place in it
+STREAMING = [name for name in LINES if name not in EMBEDDED]
 ONE_AT_A_TIME = [  # streams of their own, several maps, or a rotation beside what is not relative
-    name for name in STREAMING if name in ("fox", "cable", "fope", "goat+rope", "diff_v1", "diff_v2", "goat_diff", "mta", "mta_conv")
+    name for name in STREAMING if name in ("fox", "cable", "fope", "diff_v1", "diff_v2", "goat_diff", "mta", "mta_conv")
 ]
 IN_CHUNKS = [name for name in STREAMING if name not in ONE_AT_A_TIME]
-FORMULAS = ["nope", "rope", "alibi", "sink_scalar", "goat"]
+SUMMING = ["fox", "cable"]  # a prior that counts every token up to a key
+MASKED = ["rope", "alibi", "goat", "fire", "bam", "cope", "talking_heads", "diff_v1", *EMBEDDED]
+FORMULAS = ["nope", "rope", "alibi", "sink_scalar", "goat", "goat+rope", "rope+sink_token"]
+
+
+def make_cache(name: str, num_sinks: int, window: int, renumber: bool = True) -> SinkWindowCache:
+    return SinkWindowCache(num_sinks, window, renumber, num_prefix=int("sink_token" in name))
 
 
 def rotated(x: Tensor, slots: Tensor) -> Tensor:
@@ -35,9 +41,10 @@ def rotated(x: Tensor, slots: Tensor) -> Tensor:
     return torch.cat((turned.real, turned.imag), dim=-1)
 
 
-def log_prior(name: str, scheme, query: int, slots: Tensor) -> Tensor:
+def log_prior(name: str, scheme, query: Tensor, slots: Tensor) -> Tensor:
     """[H, n] for a query in slot `query` and keys in `slots`, from the formulas of the papers."""
     offset = query - slots
+    scheme, name = (scheme.parts[0], "goat") if name == "goat+rope" else (scheme, name)
     if name == "alibi":
         return -torch.tensor([2.0 ** (-8.0 * (h + 1) / 4) for h in range(4)], dtype=torch.float64)[:, None] * offset
     if name != "goat":
@@ -48,19 +55,23 @@ def log_prior(name: str, scheme, query: int, slots: Tensor) -> Tensor:
     return spectral + key_only - F.softplus(scheme.slope_raw)[:, None] * offset
 
 
-def by_formula(name: str, layer, x: Tensor, num_sinks: int, window: int) -> Tensor:
-    """One row of the batch, query by query: softmax over sinks, window and self, all renumbered."""
+def by_formula(name: str, layer, x: Tensor, num_sinks: int, window: int, renumber: bool = True) -> Tensor:
+    """One row of the batch, query by query: softmax over sinks, window and self, all renumbered. A learned token goes first, at its own
+    angle 0, and the others count from behind it."""
+    ahead = int("sink_token" in name)
+    x = torch.cat((layer.scheme.prefix(), x)) if ahead else x
     heads = lambda t, n: t.unflatten(-1, (n, -1)).transpose(0, 1)  # [n, K, D]
     q, k, v = heads(layer.q_proj(x), 4), heads(layer.k_proj(x), 2), heads(layer.v_proj(x), 2)
     k, v = k.repeat_interleave(2, 0), v.repeat_interleave(2, 0)
     out = []
-    for i in range(len(x)):
+    for i in range(ahead, len(x)):
         seen = [j for j in range(i + 1) if j < num_sinks or j >= i - window]
-        slots = torch.arange(len(seen), dtype=torch.float64)
+        slots = (torch.arange(len(seen)) if renumber else torch.tensor(seen)).double() - ahead
+        slots[:ahead] = 0
         q_i, k_i = q[:, i : i + 1], k[:, seen]
-        if name == "rope":
+        if "rope" in name:
             q_i, k_i = rotated(q_i, slots[-1:]), rotated(k_i, slots)
-        logits = (q_i @ k_i.transpose(1, 2))[:, 0] * k.shape[-1] ** -0.5 + log_prior(name, layer.scheme, len(seen) - 1, slots)
+        logits = (q_i @ k_i.transpose(1, 2))[:, 0] * k.shape[-1] ** -0.5 + log_prior(name, layer.scheme, slots[-1], slots)
         weights = logits.exp()
         total = weights.sum(-1, keepdim=True)
         if name == "sink_scalar":
@@ -73,41 +84,100 @@ def streamed(layer, x: Tensor, cache, sizes) -> Tensor:
     parts, start = [], 0
     with torch.no_grad():
         for size in sizes:
-            parts.append(layer(x[:, start : start + size], Positions.line(size, offset=start), CAUSAL, cache))
+            parts.append(run(layer, x[:, start : start + size], Positions.line(size, offset=start), CAUSAL, cache))
             start += size
     assert start == x.shape[1]
     return torch.cat(parts, dim=1)
 
 
+@pytest.mark.parametrize("renumber", [True, False])
 @pytest.mark.parametrize(("num_sinks", "window"), [(3, 5), (0, 4), (1, 1)])
 @pytest.mark.parametrize("name", FORMULAS)
-def test_token_by_token_and_chunks_equal_the_formula(name, num_sinks, window):
+def test_token_by_token_and_chunks_equal_the_formula(name, num_sinks, window, renumber):
     layer, x = make_layer(name, "line"), tokens(40, batch=1)
+    if "sink_token" in name and not num_sinks:
+        with pytest.raises(ValueError, match="cannot do without; at least 1"):
+            make_cache(name, num_sinks, window)
+        return
     with torch.no_grad():
-        expected = by_formula(name, layer, x[0], num_sinks, window)
-    one = streamed(layer, x, SinkWindowCache(num_sinks, window), [1] * 40)
+        expected = by_formula(name, layer, x[0], num_sinks, window, renumber)
+    one = streamed(layer, x, make_cache(name, num_sinks, window, renumber), [1] * 40)
     torch.testing.assert_close(one[0], expected, rtol=0, atol=1e-12)
     for chunk in (2, 7, 32):
-        cache = SinkWindowCache(num_sinks, window)
+        cache = make_cache(name, num_sinks, window, renumber)
         torch.testing.assert_close(streamed(layer, x, cache, cache.steps(40, chunk))[0], expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_in_text_positions_a_stream_is_a_mask_of_sinks_and_window(name):
+    """Two layers, token by token and, where a step may hold several, in chunks."""
+    net, ids = decoder(name), torch.randint(5, (1, 16), generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        expected = net(ids, mask=Mask(causal=True, window=6, num_sinks=3))
+        one = SinkWindowCache(3, 5, renumber=False)
+        found = [torch.cat([net(ids[:, i : i + 1], cache=one) for i in range(16)], dim=1)]
+        if streaming(net, 3, renumber=False)[0] == "chunks":
+            cache, parts, start = SinkWindowCache(3, 5, renumber=False), [], 0
+            for size in cache.steps(16, 7):
+                parts.append(net(ids[:, start : start + size], cache=cache))
+                start += size
+            found.append(torch.cat(parts, dim=1))
+    assert len(found) == 1 + (name != "diff_v1") and one.num_cached == 3 + 5 + 1
+    for logits in found:
+        torch.testing.assert_close(logits, expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["rope", "alibi", "goat"])
+def test_sinks_and_places_are_two_questions(name):
+    """The 2 x 2 of StreamingLLM: each of the four is something else, once tokens are evicted."""
+    layer, x = make_layer(name, "line"), tokens(40, batch=1)
+    outs = [
+        streamed(layer, x, SinkWindowCache(num_sinks, 8 - num_sinks, renumber), [1] * 40)
+        for num_sinks in (0, 3)
+        for renumber in (True, False)
+    ]
+    for i, a in enumerate(outs):
+        for b in outs[i + 1 :]:
+            torch.testing.assert_close(a[:, :9], b[:, :9], rtol=0, atol=1e-12)
+    without, without_in_text, kept, kept_in_text = (out[:, 20:] for out in outs)
+    assert (without - kept).abs().max() > 1e-3 and (without_in_text - kept_in_text).abs().max() > 1e-3
+    assert (kept - kept_in_text).abs().max() > 1e-3
+    moved = (without - without_in_text).abs().max()  # without sinks only absolute places can tell, and rope and alibi have none
+    assert moved > 1e-3 if name == "goat" else moved < 1e-12
+
+
+@pytest.mark.parametrize("name", SUMMING)
+def test_a_sum_over_evicted_tokens_has_no_place_in_the_text(name):
+    net = decoder(name)
+    how, why = streaming(net, 1, renumber=False)
+    assert how == "no" and "sums over all tokens" in why and streaming(net)[0] == "tokens"
+
+
+def test_dynamic_ntk_streams_token_by_token_only():
+    """Its frequencies are those of the length, which in a chunk would be that of its last query."""
+    layer, x = make_layer("rope", "line", scaling="ntk_dynamic"), tokens(12, batch=1)
+    streamed(layer, x, SinkWindowCache(1, 4), [1] * 12)
+    with pytest.raises(ValueError, match="token by token"):
+        streamed(layer, x, SinkWindowCache(1, 4), [5, 7])
 
 
 @pytest.mark.parametrize("name", IN_CHUNKS)
 def test_chunks_equal_token_by_token_through_two_layers(name):
     """A deeper layer's keys were made under evicted tokens; they are the same numbers either way. Chunks and tokens may alternate."""
     net, ids = decoder(name), torch.randint(5, (2, 60), generator=torch.Generator().manual_seed(1))
-    one, chunked = SinkWindowCache(3, 8), SinkWindowCache(3, 8)
+    one, chunked = make_cache(name, 3, 8), make_cache(name, 3, 8)
+    ahead = net.position.num_prefix_tokens
     with torch.inference_mode():
         expected = torch.cat([net(ids[:, i : i + 1], cache=one) for i in range(60)], dim=1)
         found, start = [], 0
-        for size in [11, 1, 16, 1, 1, 7, 23]:
+        for size in [11 - ahead, 1, 16, 1, 1, 7, 23 + ahead]:
             found.append(net(ids[:, start : start + size], cache=chunked))
             start += size
     torch.testing.assert_close(torch.cat(found, dim=1), expected, rtol=0, atol=1e-10)
-    assert chunked.num_tokens == one.num_tokens == 60 and chunked.num_cached == 3 + 8 + 23 and one.num_cached == 3 + 8 + 1
+    assert chunked.num_tokens == one.num_tokens == 60 + ahead and chunked.num_cached == 3 + 8 + 23 + ahead and one.num_cached == 3 + 8 + 1
     with torch.inference_mode():
         plain = net(ids)
-    torch.testing.assert_close(expected[:, :12], plain[:, :12], rtol=0, atol=1e-10)
+    torch.testing.assert_close(expected[:, : 12 - ahead], plain[:, : 12 - ahead], rtol=0, atol=1e-10)
     assert (expected[:, 30:] - plain[:, 30:]).abs().max() > 1e-6  # the eviction matters
 
 
@@ -126,8 +196,10 @@ def test_what_goes_token_by_token_says_so(name):
 @pytest.mark.parametrize("name", STREAMING)
 def test_nothing_evicted_is_bit_for_bit_the_full_cache(name):
     layer, x = make_layer(name, "line"), tokens(12)
-    for sizes in ([1] * 12, [12], [5, 1, 6]):
-        assert torch.equal(streamed(layer, x, SinkWindowCache(4, 7), sizes), streamed(layer, x, FullCache(), sizes))
+    for renumber in (True, False) if name in MASKED else (True,):
+        for sizes in ([1] * 12, [12], [5, 1, 6]):
+            cache = make_cache(name, 5, 7, renumber)
+            assert torch.equal(streamed(layer, x, cache, sizes), streamed(layer, x, FullCache(), sizes))
 
 
 def test_a_plain_mask_of_sinks_and_window_is_something_else():
