@@ -5,6 +5,7 @@ No host names, user names or absolute paths ever enter a record.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -67,6 +68,28 @@ class Curve(Strict):
         if len(self.x) != len(self.y):
             raise ValueError(f"curve {self.name} has {len(self.x)} x and {len(self.y)} y")
         return self
+
+
+class ExampleArray(Strict):
+    """Scores of the single examples behind one measurement: its metric and conditions, and the array's name in the file.
+
+    weights: the array of the examples' weights (bytes of each window); None: all weigh the same. Their mean is the measurement's value.
+    """
+
+    name: str = Field(pattern=r"^s[0-9]{1,4}$")
+    metric: str
+    conditions: dict[str, str | int | float | bool] = {}
+    dtype: Literal["bool", "float16", "float32"]
+    num_examples: int = Field(ge=1)
+    weights: str | None = Field(default=None, pattern=r"^w[0-9]{1,4}$")  # float32
+
+
+class ExampleScores(Strict):
+    """The file of per-example scores beside the record: what it holds, and its hash."""
+
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    num_bytes: int = Field(ge=1)
+    arrays: list[ExampleArray] = Field(min_length=1)
 
 
 class Cost(Strict):
@@ -180,6 +203,7 @@ class RunRecord(Strict):
     costs: list[Cost] = []
     notes: list[str] = []
     artifacts: list[str] = []  # files beside the record in its run folder
+    examples: ExampleScores | None = None
     started_at: str  # UTC, ISO 8601
     finished_at: str | None = None
 
@@ -192,6 +216,19 @@ class RunRecord(Strict):
         return self
 
 
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """Scores of the single examples behind a measurement: numpy [n] of bool, float16 or float32, always in the order of the example ids.
+
+    weights: [n], None if each example counts the same. The weighted mean is the measurement's value.
+    """
+
+    metric: str
+    conditions: dict[str, Any]
+    scores: Any
+    weights: Any = None
+
+
 class Outcome(Strict):
     """What a task's measurement hands over to the record."""
 
@@ -200,6 +237,7 @@ class Outcome(Strict):
     curves: list[Curve] = []
     notes: list[str] = []
     artifacts: list[str] = []
+    examples: list[Examples] = []
 
 
 class Metric(Strict):

@@ -39,6 +39,7 @@ class Evaluation:
     batch_size: int  # images a forward pass, on one rank; below the loader's if memory did not suffice
     resolution: tuple[int, int]  # height, width in pixels
     correct: bytes  # np.packbits of top-1 correctness, by ascending sample id: for paired tests
+    image_nll_nats: np.ndarray  # float64 [n], by ascending sample id
 
 
 def evaluate(
@@ -119,7 +120,7 @@ class _Shard:
 
     def _reset(self) -> None:
         self.metrics = ClassificationMetrics(self.num_classes).to(self.device)  # torchmetrics: one object a condition
-        self.outcomes: list[Tensor] = []  # [b, 2] int64: sample id, correct
+        self.outcomes: list[Tensor] = []  # [b, 3] float64: sample id, correct, nll
         self.timings: list[tuple[int, float]] = []  # images, seconds of each forward pass
         self.resolution = (0, 0)
 
@@ -155,8 +156,9 @@ class _Shard:
                 f"logits are not finite at {height}x{width} px: first for sample {first}, {int((~finite).sum())} in its batch"
             )
         self.metrics.update(logits, labels)
-        correct = (logits.argmax(dim=1) == labels).cpu()
-        self.outcomes.append(torch.stack([ids.cpu().long(), correct.long()], dim=1))
+        correct = logits.argmax(dim=1) == labels
+        nll = nn.functional.cross_entropy(logits, labels, reduction="none")
+        self.outcomes.append(torch.stack([ids.double(), correct.double().cpu(), nll.double().cpu()], dim=1))
 
     def _synchronize(self) -> None:
         if self.device.type == "cuda":
@@ -169,9 +171,9 @@ class _Shard:
 
 
 def _summary(shard: _Shard, num_examples: int) -> Evaluation:
-    outcomes = torch.cat(shard.outcomes) if shard.outcomes else torch.zeros(0, 2, dtype=torch.int64)
+    outcomes = torch.cat(shard.outcomes) if shard.outcomes else torch.zeros(0, 3, dtype=torch.float64)
     outcomes = ranks.gather(outcomes.to(shard.device)).cpu()
-    ids, correct = outcomes[:, 0], outcomes[:, 1]
+    ids = outcomes[:, 0].long()
     num_distinct = ids.unique().numel()
     if num_distinct != len(ids) or len(ids) != num_examples:
         raise EvaluationError(f"{len(ids)} images evaluated, {num_distinct} distinct: each of the {num_examples} must be counted once")
@@ -185,6 +187,7 @@ def _summary(shard: _Shard, num_examples: int) -> Evaluation:
     sizes = ranks.gather(torch.tensor([[images, peak.num_bytes, batch_size, *shard.resolution]], device=shard.device)).cpu()
     slowest = float(ranks.gather(torch.tensor([seconds], dtype=torch.float64, device=shard.device)).max())
     height, width = sizes[:, 3:].max(dim=0).values.tolist()
+    _, correct, nll = outcomes[ids.argsort()].numpy().T
     return Evaluation(
         n=num_examples,
         top1=values["top1"],
@@ -200,5 +203,6 @@ def _summary(shard: _Shard, num_examples: int) -> Evaluation:
         peak_memory_method=peak.method,
         batch_size=int(sizes[:, 2].min()),
         resolution=(height, width),
-        correct=np.packbits(correct[ids.argsort()].numpy().astype(bool)).tobytes(),
+        correct=np.packbits(correct.astype(bool)).tobytes(),
+        image_nll_nats=nll,
     )
