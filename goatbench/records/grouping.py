@@ -1,7 +1,8 @@
 """Which runs may stand on one board, and which of them count.
 
-A board holds one task version, scale, data fingerprint, protocol, budget and set of further conditions (split, ...). Of several
-runs of one row and seed the newest finished one counts; a failed run counts where no other run of its seed finished.
+A board holds one task version, scale, data fingerprint, protocol, budget and set of further conditions (split, ...), and one kind of
+hardware where its metric depends on it. Of several runs of one row and seed the newest finished one counts; a failed run counts where no other
+run of its seed finished.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def _place_finished(card: TaskCard, metric: Metric, run: Sample, groups: dict[st
             if name in conditions and conditions[name] not in card.headline_rows.get(name, ())
         )
         cells.setdefault((further, variant), {}).setdefault(conditions[card.column_condition], measurement)
-    shared = _key(card, run.record) | _method(card, run.record)
+    shared = _key(card, run.record) | _method(card, run.record) | _hardware(metric, run.record)
     for (further, variant), columns in cells.items():
         key = shared | {f"condition.{name}": value for name, value in further if name != REFERENCE}
         group = groups.setdefault(canonical_json(key), Group(key))
@@ -146,6 +147,22 @@ def _method(card: TaskCard, record: RunRecord) -> Key:
     found = (m.conditions["method"] for m in record.measurements if m.conditions.get("method") in plain)
     method = next(found, None)
     return {} if method is None else {"condition.method": method}
+
+
+def _hardware(metric: Metric, record: RunRecord) -> Key:
+    """Where the metric is a time or a speed, the kind of hardware; where it is memory, the GPU (all processors count bytes alike)."""
+    if metric.unit == "s" or metric.unit.endswith("/s"):
+        return {"hardware": hardware_class(record)}
+    return {"hardware": record.environment.get("gpu") or "CPU"} if metric.unit == "MiB" else {}
+
+
+def hardware_class(record: RunRecord) -> str:
+    """What CPU-seconds depend on: 'AMD EPYC, 1 thread', '8 x H100'."""
+    environment = record.environment
+    if environment.get("gpu"):
+        return f"{environment.get('gpu_count') or 1} x {environment['gpu']}"
+    threads = environment.get("threads")
+    return f"{environment.get('cpu') or 'unknown processor'}" + (f", {threads} thread{'s' if threads != 1 else ''}" if threads else "")
 
 
 def row_name(record: RunRecord) -> str:
