@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import UsageError
+from .records.collection import collection_paused
 from .registry import broken_plugins, load_plugins, tasks, unknown
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class Places:
         return Path(self.results_dir) if self.results_dir is not None else results_root()
 
 
+@collection_paused()
 def print_boards(
     asked: Asked, places: Places, form: Format = Format.TERMINAL, out: str | None = None, plot: str | None = None,
     kind: PlotKind | None = None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .boards import Places, example_files
 from .errors import UsageError
 from .records.canonical import canonical_json
+from .records.collection import collection_paused
 from .records.comparing import Apart, Line, Side, compare, config_differences, environment_differences, verdict
 from .records.files import one_line
 from .records.finding import find_side
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 MAX_LISTED = 40
 
 
+@collection_paused()
 def compare_lines(a: str, b: str, places: Places, task: str | None, scale: str | None, everything: bool) -> list[str]:
     """The comparison as text. UsageError in one line for an unknown name, or if the two have nothing in common."""
     load_plugins()

@@ -19,10 +19,11 @@ MAX_CLASSES = 6  # columns; costs of further kinds of hardware are in none
 
 
 def training_costs(sample: Sample) -> Iterator[tuple[str, float]]:
-    """(hardware class and method, value) of what a run's training cost."""
+    """(hardware class and method, value) of what a run's training cost, if it is known."""
     for cost in sample.record.costs:
         if cost.name == TRAINING_COST:
             yield f"{hardware_class(sample.record)}, {cost.method}", cost.value
+            return
 
 
 def cost_classes(group: Group) -> list[str]:

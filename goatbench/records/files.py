@@ -107,11 +107,14 @@ def read_bounded(path: Path, limit: int = MAX_RECORD_BYTES) -> bytes:
     except OSError as error:
         reason = "is a symbolic link, which is not followed" if error.errno == errno.ELOOP else error.strerror
         raise UsageError(f"cannot read {path}: {reason}") from None
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
+    there = os.fstat(handle)
+    if not stat.S_ISREG(there.st_mode):
         os.close(handle)
         raise UsageError(f"cannot read {path}: not a regular file")
     with os.fdopen(handle, "rb") as file:
-        content = file.read(limit + 1)
+        content = file.read(min(there.st_size, limit) + 1)  # a buffer for `limit` bytes would cost more than the reading
+        if len(content) > there.st_size:  # it has grown since
+            content += file.read(limit + 1 - len(content))
     if len(content) > limit:
         raise UsageError(f"cannot read {path}: larger than {limit} bytes")
     return content

@@ -18,7 +18,12 @@ HASH_PATTERN = r"^[0-9a-f]{8,64}$"
 RUN_ID_PATTERN = r"^[0-9]{8}t[0-9]{6}-[0-9a-f]{8}-[0-9a-f]{6}$"  # UTC second, config hash, random
 
 
+Conditions = dict[str, str | int | float | bool]
+
+
 class Strict(BaseModel):
+    """Defaults of lists and dicts are factories: pydantic copies any other default deeply, for each record anew."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
@@ -43,13 +48,14 @@ class Measurement(Strict):
     stderr: float | None = Field(default=None, ge=0)
     stderr_method: str | None = None
     reason: str | None = None
-    conditions: dict[str, str | int | float | bool] = {}
+    conditions: Conditions = Field(default_factory=dict)
 
-    @model_validator(mode="after")
-    def _missing_value_has_a_reason(self) -> Measurement:
-        if (self.value is None) != (self.reason is not None):
-            raise ValueError(f"{self.metric}: a measurement has a value, or None and a reason")
-        return self
+
+def check_reasons(measurements: list[Measurement]) -> None:
+    """ValueError if one has neither value nor reason, or both. Here and not in the class: boards read hundreds of thousands of them."""
+    for m in measurements:
+        if (m.value is None) != (m.reason is not None):
+            raise ValueError(f"{m.metric}: a measurement has a value, or None and a reason")
 
 
 class Curve(Strict):
@@ -61,7 +67,7 @@ class Curve(Strict):
     x: list[float]
     y: list[float]
     n: int = Field(ge=1)  # examples behind each point
-    conditions: dict[str, str | int | float | bool] = {}
+    conditions: Conditions = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _same_length(self) -> Curve:
@@ -78,7 +84,7 @@ class ExampleArray(Strict):
 
     name: str = Field(pattern=r"^s[0-9]{1,4}$")
     metric: str
-    conditions: dict[str, str | int | float | bool] = {}
+    conditions: Conditions = Field(default_factory=dict)
     dtype: Literal["bool", "float16", "float32"]
     num_examples: int = Field(ge=1)
     weights: str | None = Field(default=None, pattern=r"^w[0-9]{1,4}$")  # float32
@@ -99,7 +105,7 @@ class Cost(Strict):
     value: float
     unit: str
     method: str
-    conditions: dict[str, str | int | float | bool] = {}
+    conditions: Conditions = Field(default_factory=dict)
 
 
 class TaskRef(Strict):
@@ -112,7 +118,7 @@ class RowRef(Strict):
     """Who is measured: an attention, and whatever was set away from the defaults of task and scale (seed and machine apart)."""
 
     attention: str = Field(pattern=NAME_PATTERN)
-    variant: dict[str, str | int | float | bool | list[Any] | None] = {}
+    variant: dict[str, str | int | float | bool | list[Any] | None] = Field(default_factory=dict)
 
 
 class ModelInfo(Strict):
@@ -126,7 +132,7 @@ class ModelInfo(Strict):
     lanes: Literal["carve", "append", "none"]
     kernel_train: str
     kernel_eval: str
-    notes: list[str] = []
+    notes: list[str] = Field(default_factory=list)
 
 
 class DataInfo(Strict):
@@ -189,20 +195,20 @@ class RunRecord(Strict):
     seed: int = Field(ge=0)
     config: dict[str, Any]
     config_hash: str = Field(pattern=HASH_PATTERN)
-    overrides: list[str] = []
+    overrides: list[str] = Field(default_factory=list)
     model: ModelInfo | None = None
     data: DataInfo | None = None
     code: CodeInfo
-    plugins: list[PluginInfo] = []
-    environment: dict[str, str | int | bool | None] = {}
+    plugins: list[PluginInfo] = Field(default_factory=list)
+    environment: dict[str, str | int | bool | None] = Field(default_factory=dict)
     budget: Budget | None = None
     training: TrainingInfo | None = None
-    protocol: dict[str, str | int | float | bool | None] = {}
-    measurements: list[Measurement] = []
-    curves: list[Curve] = []
-    costs: list[Cost] = []
-    notes: list[str] = []
-    artifacts: list[str] = []  # files beside the record in its run folder
+    protocol: dict[str, str | int | float | bool | None] = Field(default_factory=dict)
+    measurements: list[Measurement] = Field(default_factory=list)
+    curves: list[Curve] = Field(default_factory=list)
+    costs: list[Cost] = Field(default_factory=list)
+    notes: list[str] = Field(default_factory=list)
+    artifacts: list[str] = Field(default_factory=list)  # files beside the record in its run folder
     examples: ExampleScores | None = None
     started_at: str  # UTC, ISO 8601
     finished_at: str | None = None
@@ -213,6 +219,7 @@ class RunRecord(Strict):
             raise ValueError(f"{self.run_id}: status {self.status} and error disagree")
         if self.status is Status.OK and not (self.model and self.data and self.measurements):
             raise ValueError(f"{self.run_id}: an ok record names model, data and at least one measurement")
+        check_reasons(self.measurements)
         return self
 
 
@@ -233,11 +240,16 @@ class Outcome(Strict):
     """What a task's measurement hands over to the record."""
 
     measurements: list[Measurement]
-    costs: list[Cost] = []
-    curves: list[Curve] = []
-    notes: list[str] = []
-    artifacts: list[str] = []
-    examples: list[Examples] = []
+    costs: list[Cost] = Field(default_factory=list)
+    curves: list[Curve] = Field(default_factory=list)
+    notes: list[str] = Field(default_factory=list)
+    artifacts: list[str] = Field(default_factory=list)
+    examples: list[Examples] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _missing_values_have_reasons(self) -> Outcome:
+        check_reasons(self.measurements)
+        return self
 
 
 class Metric(Strict):
