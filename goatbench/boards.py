@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import UsageError
+from .records.collection import collection_paused
 from .registry import broken_plugins, load_plugins, tasks, unknown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from .records.board import Board
+    from .records.over_examples import ExampleFiles
     from .records.record import RunRecord, TaskCard
 
 
@@ -61,6 +63,7 @@ class Places:
         return Path(self.results_dir) if self.results_dir is not None else results_root()
 
 
+@collection_paused()
 def print_boards(
     asked: Asked, places: Places, form: Format = Format.TERMINAL, out: str | None = None, plot: str | None = None,
     kind: PlotKind | None = None,
@@ -126,9 +129,10 @@ def _boards(asked: Asked, wanted: list[str], submitted: list[RunRecord], local: 
     for warning in warnings:
         print(f"goatbench: skipped: {warning}", file=sys.stderr)
     boards: list[Board] = []
+    examples = example_files([*submitted, *local], places, warnings := [])
     for name in wanted or tasks.names():
         card = tasks.get(name).card
-        found = build_boards(card, submitted, local, asked.metric, asked.against)
+        found = build_boards(card, submitted, local, asked.metric, asked.against, examples)
         quoted = reported_boards(name, tables) if asked.against is None and asked.metric is None else []
         if not (found or quoted) and wanted:
             if asked.against is not None and (rows := row_names(card, submitted, local)):
@@ -139,12 +143,23 @@ def _boards(asked: Asked, wanted: list[str], submitted: list[RunRecord], local: 
         if not found and wanted:
             print(f"no measured results of {name}{f' at scale {asked.scale}' if asked.scale else ''} yet", file=sys.stderr)
         boards += [*found, *quoted]
+    for warning in warnings:
+        print(f"goatbench: {warning}", file=sys.stderr)
     if not boards:
         cards = [tasks.get(name).card for name in tasks.names()] if asked.against is not None else []
         if rows := {row for card in cards for row in row_names(card, submitted, local)}:
             raise UsageError(unknown("row", asked.against, sorted(rows)))
         raise UsageError("no results of any task yet; make one with: goatbench run")
     return boards
+
+
+def example_files(records: list[RunRecord], places: Places, warnings: list[str]) -> ExampleFiles | None:
+    """Where the per-example scores of these records lie; None if none of them has any, so that numpy is not imported in vain."""
+    if all(record.examples is None for record in records):
+        return None
+    from .records.over_examples import ExampleFiles
+
+    return ExampleFiles(places.runs_dir, places.root(), warnings)
 
 
 def _put(boards: list[Board], form: Format, out: str | None, is_page: bool) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from .boards import Places
+from .boards import Places, example_files
 from .errors import UsageError
 from .records.canonical import canonical_json
+from .records.collection import collection_paused
 from .records.comparing import Apart, Line, Side, compare, config_differences, environment_differences, verdict
 from .records.files import one_line
 from .records.finding import find_side
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 MAX_LISTED = 40
 
 
+@collection_paused()
 def compare_lines(a: str, b: str, places: Places, task: str | None, scale: str | None, everything: bool) -> list[str]:
     """The comparison as text. UsageError in one line for an unknown name, or if the two have nothing in common."""
     load_plugins()
@@ -34,7 +36,10 @@ def compare_lines(a: str, b: str, places: Places, task: str | None, scale: str |
         print(f"goatbench: skipped: {warning}", file=sys.stderr)
     sides = [_only(find_side(name, list(known.values()), places.runs_dir, root), task, scale) for name in (a, b)]
     cards = [tasks.get(name).card for name in ([task] if task else tasks.names())]
-    lines, apart = compare(cards, *sides, everything)
+    examples = example_files([*sides[0].records, *sides[1].records], places, warnings := [])
+    lines, apart = compare(cards, *sides, everything, examples)
+    for warning in warnings:
+        print(f"goatbench: {warning}", file=sys.stderr)
     if not lines and not apart:
         raise UsageError(one_line(f"{sides[0].label} and {sides[1].label} have no task in common{f' at scale {scale}' if scale else ''}"))
     text = [f"{letter}: {side.label}, {_runs(len(side.records))}" for letter, side in zip("AB", sides, strict=True)]
@@ -68,6 +73,11 @@ def _by_board(lines: list[Line], names: tuple[str, str]):
         factor, digits = (100, line.metric.digits) if line.metric.percent else (1, line.metric.digits)
         values = f"A {_summary(line.a, factor, digits)}, B {_summary(line.b, factor, digits)}"
         yield [f"  {metric} at {line.column}: {values}; A - B {_difference(line, factor, digits)}", f"      {verdict(line, *names)}"]
+        if (both := line.over_examples) is not None and both.half_width() is not None:
+            from .records.over_examples import shown
+
+            over = f"{both.num_seeds} seeds and {both.num_examples:,} examples"
+            yield [f"      over {over}: {shown(line.metric, both)} (two-way bootstrap: other examples are covered too)"]
 
 
 def _summary(summary: Summary, factor: int, digits: int) -> str:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from .errors import UsageError
 from .records.canonical import digest
 from .records.environment import describe_environment, package_version
+from .records.examples import write_examples
 from .records.record import Budget, CodeInfo, Cost, ErrorInfo, ModelInfo, PluginInfo, RowRef, RunRecord, Status, TaskRef, TrainingInfo
 from .records.source import TRAINING_PARTS, card_hash, code_info, module_hash, source_hash
 from .records.store import RunFolder, new_run_id
@@ -116,7 +117,7 @@ def execute(composed: Composed, run_id: str | None = None, sweep_id: str | None 
     except Exception as failure:  # the boundary: whatever it is, the record says so
         status, error = _classify(failure), ErrorInfo(kind=type(failure).__name__, message=redact(str(failure)))
     if status is not Status.OK:
-        record |= {"measurements": [], "curves": [], "artifacts": []}
+        record |= {"measurements": [], "curves": [], "artifacts": [], "examples": None}
     done = RunRecord(**record, status=status, error=error, finished_at=_now())
     folder.finish(done)
     return done
@@ -156,6 +157,10 @@ def _run(spec: RunSpec, task: Any, record: dict[str, Any], folder: Path | None) 
     costs += [*outcome.costs, Cost(name="eval_cpu_seconds", value=time.process_time() - start, unit="s", method="process CPU time, rank 0")]
     record |= {"measurements": outcome.measurements, "costs": costs, "curves": outcome.curves, "artifacts": outcome.artifacts}
     record["notes"] = outcome.notes
+    if folder is not None and outcome.examples:
+        record["examples"], left_out = write_examples(folder, outcome.examples)
+        if left_out:
+            record["notes"] = [*outcome.notes, f"per-example scores too large to store, left out: {', '.join(left_out)}"]
 
 
 def _train(spec: RunSpec, task: Any, net: Any, data: Any, record: dict[str, Any]) -> list[Cost]:

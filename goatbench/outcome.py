@@ -36,6 +36,8 @@ def outcome_lines(record: RunRecord, card: TaskCard, path: Path) -> list[str]:
     lines += [f"note: {note}" for note in record.notes]
     if record.artifacts:
         lines.append(f"files in {path.parent}: {', '.join(record.artifacts)}")
+    if (scores := record.examples) is not None:
+        lines.append(f"scores of single examples: {len(scores.arrays)} arrays, {scores.num_bytes / 1000:.0f} kB, beside the record")
     lines.append(f"record: {path}")
     return lines
 

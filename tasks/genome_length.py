@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from goatbench.records.record import Cost, Measurement, Metric, Outcome, TaskCard
+from goatbench.records.record import Cost, Examples, Measurement, Metric, Outcome, TaskCard
 from goatbench.spec import GenomeRunSpec
 
 from .causal import ROPE_SCALING, SCALINGS, absent, evaluation_costs, length_variants, out_of_range
@@ -60,6 +60,7 @@ class GenomeLength(GenomeTask):
         conditions = {context: {"multiple": context // base, "context": context, "split": split} for context in contexts}
         measurements: list[Measurement] = []
         costs: list[Cost] = []
+        examples: list[Examples] = []
         at_base: np.ndarray | None = None  # nats of each window at the training length, which comes first
         for context in contexts:
             if net.max_positions is not None and context > net.max_positions:
@@ -71,9 +72,12 @@ class GenomeLength(GenomeTask):
                     result = evaluate(spec, net, data, tilings[context], label, last=num_targets)
                 at_base = result.window_nll if context == base else at_base
                 measurements += _measurements(result.window_nll, at_base, num_targets, conditions[context] | variant)
+                scores = (result.window_nll / LN2 / num_targets).astype("float32")
+                examples.append(Examples("bits_per_base", conditions[context] | variant, scores))
                 costs += evaluation_costs(result, "bases", {"context": context} | variant)
         measurements += _reference(spec, data, codes_of(tilings[base]), num_targets, list(conditions.values()))
-        return Outcome(measurements=measurements, costs=costs, artifacts=write_inputs(folder, data), notes=[letters_note(data)])
+        inputs, notes = write_inputs(folder, data), [letters_note(data)]
+        return Outcome(measurements=measurements, costs=costs, artifacts=inputs, notes=notes, examples=examples)
 
 
 def _reference(spec: GenomeRunSpec, data: GenomeData, codes: np.ndarray, num_targets: int, conditions: list[dict]) -> list[Measurement]:

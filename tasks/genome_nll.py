@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from goatbench.records.record import Cost, Measurement, Metric, Outcome, TaskCard
+from goatbench.records.record import Cost, Examples, Measurement, Metric, Outcome, TaskCard
 from goatbench.spec import GenomeRunSpec
 
 from .causal import position_curve, unit_contradictions
@@ -91,7 +91,8 @@ class GenomeNll(GenomeTask):
         ]
         curves = [position_curve("bits_per_base", "context", forward, {"region": split})]
         notes, artifacts = [letters_note(data), *_too_good(spec, parts[0])], write_inputs(folder, data)
-        return Outcome(measurements=measurements, costs=costs, curves=curves, artifacts=artifacts, notes=notes)
+        examples = list(_examples(data, windows, split, forward))
+        return Outcome(measurements=measurements, costs=costs, curves=curves, artifacts=artifacts, notes=notes, examples=examples)
 
     def contradictions(self, measurements: list[Measurement]) -> Iterator[str]:
         yield from unit_contradictions(measurements)
@@ -136,6 +137,14 @@ def _window_parts(
         correct = int(forward.window_correct[chosen].sum())
         mass = forward.unscored_mass_total if is_whole else None
         yield Part(region, float(nll.sum()), int(count.sum()), ratio_stderr(nll, count), correct, mass, both)
+
+
+def _examples(data: GenomeData, windows: EvaluationWindows, split: str, forward: LikelihoodResult) -> Iterator[Examples]:
+    """Bits a base of each window, weighted by its bases, of the whole split and of each region."""
+    for region, chosen in _regions(data, windows, split):
+        chosen = chosen & (forward.window_count > 0)
+        nll, count = forward.window_nll[chosen], forward.window_count[chosen]
+        yield Examples("bits_per_base", {"split": split, "region": region}, (nll / LN2 / count).astype("float32"), count)
 
 
 def _masked_parts(result: LikelihoodResult) -> Iterator[Part]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from goatbench.records.record import Cost, Curve, Measurement, Metric, Outcome, TaskCard
+from goatbench.records.record import Cost, Curve, Examples, Measurement, Metric, Outcome, TaskCard
 from goatbench.spec import TextRunSpec
 
 from .causal import ROPE_SCALING, SCALINGS, absent, evaluate, evaluation_costs, length_variants, out_of_range, position_curve
@@ -67,6 +67,7 @@ class LmLength(TextTask):
         measurements: list[Measurement] = []
         costs: list[Cost] = []
         curves: list[Curve] = []
+        examples: list[Examples] = []
         at_base: LikelihoodResult | None = None
         for context in contexts:
             same, cut = (_conditions(spec, protocol, context) for protocol in (SAME_TARGET, NON_OVERLAPPING))
@@ -79,7 +80,9 @@ class LmLength(TextTask):
                 with applied:
                     result = evaluate(spec, net, data, windows, label, last=num_targets)
                 at_base = result if context == base else at_base
-                measurements += _measurements(result, data.scored_bytes(windows, num_targets), same | variant, at_base)
+                num_bytes = data.scored_bytes(windows, num_targets)
+                measurements += _measurements(result, num_bytes, same | variant, at_base)
+                examples.append(_examples(result, num_bytes, same | variant))
                 costs += evaluation_costs(result, unit, {"context": context} | variant)
             windows = _cut(spans, context)
             result = evaluate(spec, net, data, windows, f"windows of {context} without overlap")
@@ -88,7 +91,7 @@ class LmLength(TextTask):
         if spec.evaluation.streaming:
             read, spent = _streamed(spec, net, data, blocks, contexts)
             measurements, costs = measurements + read, costs + spent
-        return Outcome(measurements=measurements, costs=costs, curves=curves)
+        return Outcome(measurements=measurements, costs=costs, curves=curves, examples=examples)
 
 
 def _ways_to_stream(spec: TextRunSpec) -> list[tuple[str, int, int, bool]]:
@@ -177,6 +180,14 @@ def _measurements(
         one("perplexity", math.exp(nats), "bytes", times(stderr, math.exp(nats)), "ratio estimator over windows, delta method"),
         one("bits_change", times(change, 1 / LN2), "bits", times(change_stderr, 1 / LN2), "paired, ratio estimator over windows"),
     ]
+
+
+def _examples(result: LikelihoodResult, num_bytes: np.ndarray, conditions: dict[str, Any]) -> Examples:
+    """Bits a byte of each window, weighted by its bytes: the blocks of same_target are the same at every length."""
+    import numpy as np
+
+    scores = result.window_nll / LN2 / num_bytes
+    return Examples("bits_per_byte", conditions, scores.astype(np.float32), num_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from goatbench.errors import UsageError
-from goatbench.records.record import Cost, Curve, Learned, Measurement, Metric, Outcome, TaskCard
+from goatbench.records.record import Cost, Curve, Examples, Learned, Measurement, Metric, Outcome, TaskCard
 from goatbench.records.statistics import wilson_interval
 from goatbench.spec import ToyRunSpec
 
@@ -80,6 +80,7 @@ class Retrieval(CausalTask):
         measurements: list[Measurement] = []
         costs: list[Cost] = []
         curves: list[Curve] = []
+        examples: list[Examples] = []
         for length in (base * multiple for multiple in sorted({1, *spec.task.multiples})):
             conditions = {"multiple": length // base, "length": length, "split": spec.task.split}
             if net.max_positions is not None and length > net.max_positions:
@@ -91,6 +92,7 @@ class Retrieval(CausalTask):
                     label = " ".join((f"{problem.name}: {length} tokens", *variant.values()))
                     result = evaluate(spec, net, data, windows, label, last=problem.answer)
                 measurements += _measurements(result, problem, conditions | variant)
+                examples.append(Examples("exact_match", conditions | variant, result.window_correct == problem.scored))
                 if spec.task.split == "test" and problem.has_depth:
                     curves += _by_depth(result, problem.scored, spec.evaluation.depths, conditions | variant)
                 costs += evaluation_costs(result, "tokens", {"length": length} | variant)
@@ -99,7 +101,7 @@ class Retrieval(CausalTask):
         chance = problem.alphabet**-problem.scored
         if not math.isclose(chance, self.card.metric("exact_match").chance):
             notes.append(f"chance of this data: exact match {chance:.1e}, one symbol {1 / problem.alphabet:.3f}")
-        return Outcome(measurements=measurements, costs=costs, curves=curves, notes=notes)
+        return Outcome(measurements=measurements, costs=costs, curves=curves, notes=notes, examples=examples)
 
 
 def _measurements(result: LikelihoodResult, problem: Problem, conditions: dict[str, Any]) -> list[Measurement]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from goatbench.records.record import Cost, Measurement, Metric, Outcome, TaskCard
+from goatbench.records.record import Cost, Examples, Measurement, Metric, Outcome, TaskCard
 from goatbench.spec import VisionRunSpec
 
 if TYPE_CHECKING:
@@ -130,16 +130,19 @@ class VisionTask:
                     results[nominal, mode] = self._evaluate(spec, net, data, pixels[nominal], mode)
         measurements: list[Measurement] = []
         costs: list[Cost] = []
+        examples: list[Examples] = []
         for (nominal, mode), result in results.items():
             side = math.floor(pixels[nominal] / spec.evaluation.crop_at(pixels[nominal], pixels[nominal]))
             where = {"nominal": nominal, "resolution": pixels[nominal], "coords": mode, "split": split}
             measurements += _measurements(result, results[base, mode], {**where, "resize_side": side})
+            if (nominal, mode) == (base, modes[0]) or nominal != base:  # at base the modes are the same images
+                examples += _examples(result, {**where, "resize_side": side})
             for name, value, unit, method in (
                 ("eval_images_per_second", result.images_per_second, "images/s", result.images_per_second_method),
                 ("eval_peak_memory_bytes", result.peak_memory_bytes, "bytes", result.peak_memory_method),
             ):
                 costs.append(Cost(name=name, value=value, unit=unit, method=method, conditions=where))
-        return Outcome(measurements=measurements, costs=costs)
+        return Outcome(measurements=measurements, costs=costs, examples=examples)
 
     def contradictions(self, measurements: list[Measurement]) -> Iterator[str]:
         """What cannot all be true of one record: top-5 below top-1, or a change that is not the difference to base."""
@@ -195,6 +198,14 @@ def _measurements(result: Evaluation, base: Evaluation, conditions: dict[str, An
         one("ece", result.ece, None, None),
         one("top1_change", float(change.mean()), paired, "paired sd / sqrt(n)"),
     ]
+
+
+def _examples(result: Evaluation, conditions: dict[str, Any]) -> list[Examples]:
+    """Of each image, whether it was right and its NLL; half precision, as there are thousands."""
+    import numpy as np
+
+    correct = np.unpackbits(np.frombuffer(result.correct, np.uint8), count=result.n).astype(bool)
+    return [Examples("top1", conditions, correct), Examples("nll_nats", conditions, result.image_nll_nats.astype(np.float16))]
 
 
 def _task(name: str, headline: int, summary: str, expected_time: dict[str, str]) -> VisionTask:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from .board import Row
 from .canonical import canonical_json
-from .costs import PARETO, cost_classes
+from .costs import PARETO, cost_classes, cost_columns
 from .files import one_line
 from .grouping import Group, differing_fields
 from .ranking import ALPHA, Comparison
@@ -135,9 +135,12 @@ def _costs(group: Group, rows: list[Row]) -> Iterable[str]:
     classes = cost_classes(group)
     if any(row.is_pareto for row in rows):
         yield f"{PARETO}: no other ranked row or variant is both better and cheaper to train (means; their spread is not counted)"
-    if len(set().union(*classes.values())) > 1:
-        listed = "; ".join(f"{name}: {' and '.join(sorted(classes[name]))}" for name in sorted(classes))
-        yield one_line(f"costs are not comparable, they were measured on different hardware or by different methods: {listed}", 1500)
+    if len(classes) > 1:
+        columns = cost_columns(classes)
+        listed = "; ".join(f"{column.head}: {kind}" for kind, column in columns.items())
+        more = f"; {len(classes) - len(columns)} more kinds are in no column" if len(classes) > len(columns) else ""
+        told = "costs of different hardware or methods are not comparable: a column each, and no mark for what is not dominated"
+        yield one_line(f"{told}: {listed}{more}", 1500)
 
 
 def _shared(group: Group) -> str:

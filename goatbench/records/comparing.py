@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .canonical import canonical_json
-from .grouping import Group, differing_fields, group_records
+from .grouping import Group, RowSamples, differing_fields, group_records
 from .leaderboard import title_of
 from .ranking import ALPHA, Comparison
 from .record import Metric, RunRecord, TaskCard
-from .statistics import Summary, holm, paired_difference, pairs_needed, summarise
+from .statistics import Summary, TwoLevelMean, holm, paired_difference, pairs_needed, summarise
+
+if TYPE_CHECKING:
+    from .over_examples import ExampleFiles
 
 MOST_SEEDS = 1000
 NO_MATTER = ("seed", "attention.name")  # configuration that differs by design
@@ -33,7 +36,8 @@ class Side:
 class Line:
     """One metric of one task in one column: both sides over their seeds, and the paired difference A - B in the metric's unit.
 
-    is_headline: the task's primary metric at its headline column.
+    is_headline: the task's primary metric at its headline column. over_examples: the difference for other seeds and other examples,
+    where both sides have stored the scores of single examples.
     """
 
     board: str
@@ -43,6 +47,7 @@ class Line:
     a: Summary
     b: Summary
     comparison: Comparison
+    over_examples: TwoLevelMean | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,9 @@ class Apart:
     fields: tuple[tuple[str, str, str], ...]
 
 
-def compare(cards: Iterable[TaskCard], a: Side, b: Side, everything: bool = False) -> tuple[list[Line], list[Apart]]:
+def compare(
+    cards: Iterable[TaskCard], a: Side, b: Side, everything: bool = False, examples: ExampleFiles | None = None
+) -> tuple[list[Line], list[Apart]]:
     """Every metric at the headline column of each task (everything: at all columns).
 
     p values are Holm-adjusted over the headlines, one a task and board, and apart from them over all other lines.
@@ -61,7 +68,7 @@ def compare(cards: Iterable[TaskCard], a: Side, b: Side, everything: bool = Fals
     lines: list[Line] = []
     apart: list[Apart] = []
     for card in cards:
-        found = [line for metric in card.metrics for line in _lines(card, metric, a, b, everything)]
+        found = [line for metric in card.metrics for line in _lines(card, metric, a, b, everything, examples)]
         lines += found
         if not found and (different := _apart(card, a, b)) is not None:
             apart.append(different)
@@ -73,7 +80,7 @@ def compare(cards: Iterable[TaskCard], a: Side, b: Side, everything: bool = Fals
     return [replace(line, comparison=replace(line.comparison, p_adjusted=adjusted.get(i))) for i, line in enumerate(lines)], apart
 
 
-def _lines(card: TaskCard, metric: Metric, a: Side, b: Side, everything: bool) -> Iterator[Line]:
+def _lines(card: TaskCard, metric: Metric, a: Side, b: Side, everything: bool, examples: ExampleFiles | None) -> Iterator[Line]:
     headline = card.primary_conditions.get(card.column_condition)
     others = {canonical_json(group.key): group for group in group_records(card, metric, b.records, ())}
     for group in group_records(card, metric, a.records, ()):
@@ -87,7 +94,16 @@ def _lines(card: TaskCard, metric: Metric, a: Side, b: Side, everything: bool) -
                 comparison = Comparison(a.row, paired_difference(ours, theirs), None)
                 summaries = summarise(list(ours.values())), summarise(list(theirs.values()))
                 is_headline = value == headline and metric.name == card.primary_metric
-                yield Line(title_of(card, metric, group), metric, f"{value}", is_headline, *summaries, comparison)
+                both = _over_examples(metric, group.rows[a.row], other.rows[b.row], value, examples)
+                yield Line(title_of(card, metric, group), metric, f"{value}", is_headline, *summaries, comparison, both)
+
+
+def _over_examples(metric: Metric, ours: RowSamples, theirs: RowSamples, value: Any, examples: ExampleFiles | None) -> TwoLevelMean | None:
+    if examples is None:
+        return None
+    from .over_examples import over_examples
+
+    return over_examples(metric, ours, theirs, value, examples)
 
 
 def _by_column(group: Group, row: str) -> dict[Any, dict[int, float]]:

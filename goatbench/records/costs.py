@@ -2,50 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from string import ascii_uppercase
 
 from .board import Cell, Column, Row
-from .grouping import Group, RowSamples, Sample
-from .record import RunRecord
+from .grouping import Group, RowSamples, Sample, hardware_class
 from .statistics import summarise
 
 TRAINING_COST = "train_cpu_seconds"
 PARETO = "◆"
 COST = "cost"
+MAX_CLASSES = 6  # columns; costs of further kinds of hardware are in none
 
 
-def hardware_class(record: RunRecord) -> str:
-    """What CPU-seconds depend on: 'AMD EPYC, 1 thread', '8 x H100'."""
-    environment = record.environment
-    if environment.get("gpu"):
-        return f"{environment.get('gpu_count') or 1} x {environment['gpu']}"
-    threads = environment.get("threads")
-    return f"{environment.get('cpu') or 'unknown processor'}" + (f", {threads} thread{'s' if threads != 1 else ''}" if threads else "")
+def training_costs(sample: Sample) -> Iterator[tuple[str, float]]:
+    """(hardware class and method, value) of what a run's training cost, if it is known."""
+    for cost in sample.record.costs:
+        if cost.name == TRAINING_COST:
+            yield f"{hardware_class(sample.record)}, {cost.method}", cost.value
+            return
 
 
-def cost_classes(group: Group) -> dict[str, set[str]]:
-    """Hardware class and method of the training costs of each row that has any; comparable only if the union is one class."""
-    found: dict[str, set[str]] = {}
-    for name, row in group.rows.items():
-        for sample in row.finished:
-            for cost in sample.record.costs:
-                if cost.name == TRAINING_COST:
-                    found.setdefault(name, set()).add(f"{hardware_class(sample.record)}, {cost.method}")
-    return found
+def cost_classes(group: Group) -> list[str]:
+    """Hardware class and method of all training costs, those of most rows first. Costs may be compared within one class only."""
+    rows = ({kind for sample in row.finished for kind, _ in training_costs(sample)} for row in group.rows.values())
+    counts = Counter(kind for kinds in rows for kind in kinds)
+    return sorted(counts, key=lambda kind: (-counts[kind], kind))
 
 
 def is_comparable(group: Group) -> bool:
-    return len(set().union(*cost_classes(group).values())) <= 1
+    return len(cost_classes(group)) <= 1
+
+
+def cost_columns(classes: Sequence[str]) -> dict[str, Column]:
+    """A column for each class: one plain column, or columns A, B, ... whose letters a note explains."""
+    if len(classes) <= 1:
+        return {kind: Column(COST, "CPU-s") for kind in classes}
+    letters = zip(ascii_uppercase, classes[:MAX_CLASSES], strict=False)
+    return {kind: Column(f"{COST}_{letter}", f"CPU-s {letter}") for letter, kind in letters}
 
 
 def extra_columns(group: Group) -> list[tuple[Column, dict[str, Cell]]]:
     """Seeds, parameters and training cost where known; kernel and source of the learning rate only where they differ between rows."""
-    head = "CPU-s" if is_comparable(group) else "CPU-s (not comparable)"
+    costs = {column: partial(_training_cost, kind=kind) for kind, column in cost_columns(cost_classes(group)).items()}
     cells: dict[Column, Callable[[RowSamples], Cell]] = {
         Column("seeds", "seeds"): lambda row: Cell(f"{len(row.finished)}", number=len(row.finished)) if row.finished else Cell(),
         Column("params", "params"): _parameters,
-        Column(COST, head): _training_cost,
+        **costs,
         Column("kernel", "kernel", numeric=False): lambda row: Cell(_common(row, kernel_of)),
         Column("lr", "lr", numeric=False): lambda row: Cell(_common(row, learning_rate_source_of)),
     }
@@ -60,11 +66,12 @@ def mark_pareto(rows: list[Row], scores: Mapping[str, float]) -> list[Row]:
     points = {name: (scores[name], -cost) for name, cost in costs.items() if cost is not None}
     if len(points) < 2:
         return rows
-    best = {
-        name for name, (score, thrift) in points.items()
-        if not any(other != (score, thrift) and other[0] >= score and other[1] >= thrift for other in points.values())
-    }  # fmt: skip
-    return [_marked(row, row.name in best) if row.name in points else row for row in rows]
+    best, thriftiest = set(), float("-inf")
+    for score, thrift in sorted(set(points.values()), reverse=True):  # best first, of equally good ones the cheapest
+        if thrift > thriftiest:
+            best.add((score, thrift))
+            thriftiest = thrift
+    return [_marked(row, points[row.name] in best) if row.name in points else row for row in rows]
 
 
 def _marked(row: Row, holds: bool) -> Row:
@@ -100,12 +107,11 @@ def _parameters(row: RowSamples) -> Cell:
     return Cell(f"{count / 1e6:.3f}M", number=count)
 
 
-def _training_cost(row: RowSamples) -> Cell:
-    """The mean over seeds; 'mixed' where they were measured on different hardware."""
-    measured = [(hardware_class(s.record), c.method, c.value) for s in row.finished for c in s.record.costs if c.name == TRAINING_COST]
-    if len({(hardware, method) for hardware, method, _ in measured}) > 1:
-        return Cell("mixed")
+def _training_cost(row: RowSamples, kind: str) -> Cell:
+    """The mean over the seeds that were trained on this kind of hardware; '200 (2)' where those are not all."""
+    measured = [value for sample in row.finished for found, value in training_costs(sample) if found == kind]
     if not measured:
         return Cell()
-    mean = summarise([value for *_, value in measured]).mean
-    return Cell(f"{mean:.0f}", number=mean)
+    mean = summarise(measured).mean
+    count = "" if len(measured) == len(row.finished) else f" ({len(measured)})"
+    return Cell(f"{mean:.0f}{count}", number=mean)

@@ -15,7 +15,8 @@ from typing import BinaryIO
 from pydantic import ValidationError
 
 from ..errors import UsageError
-from .record import RunRecord
+from .migrations import migrated
+from .record import SCHEMA_VERSION, RunRecord
 
 MAX_RECORD_BYTES = 8 * 2**20
 ADVICE = "make room or choose another folder"
@@ -118,11 +119,14 @@ def read_bounded(path: Path, limit: int = MAX_RECORD_BYTES) -> bytes:
     except OSError as error:
         reason = "is a symbolic link, which is not followed" if error.errno == errno.ELOOP else error.strerror
         raise UsageError(f"cannot read {path}: {reason}") from None
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
+    there = os.fstat(handle)
+    if not stat.S_ISREG(there.st_mode):
         os.close(handle)
         raise UsageError(f"cannot read {path}: not a regular file")
     with os.fdopen(handle, "rb") as file:
-        content = file.read(limit + 1)
+        content = file.read(min(there.st_size, limit) + 1)  # a buffer for `limit` bytes would cost more than the reading
+        if len(content) > there.st_size:  # it has grown since
+            content += file.read(limit + 1 - len(content))
     if len(content) > limit:
         raise UsageError(f"cannot read {path}: larger than {limit} bytes")
     return content
@@ -135,9 +139,12 @@ def read_record(path: Path | str) -> RunRecord:
 
 
 def parse_record(content: bytes, name: str) -> RunRecord:
-    """The validated record in these bytes; `name` stands in the error."""
+    """The validated record in these bytes, of this schema version or an earlier one; `name` stands in the error.
+
+    Of a key that is doubled the last one counts, as for most readers; see `refuse_doubled_keys`.
+    """
     try:
-        record = RunRecord.model_validate_json(content, strict=True)
+        record = _validated(content, name)
         json.dumps([record.config, record.row.variant], allow_nan=False)  # free-form: there the model lets NaN and 1e999 pass
         return record
     except ValidationError as error:
@@ -147,6 +154,36 @@ def parse_record(content: bytes, name: str) -> RunRecord:
         raise UsageError(one_line(f"{name} is not a record: {field}: {first['msg']}{more}")) from None
     except ValueError as error:
         raise UsageError(one_line(f"{name} is not strict JSON: {error}")) from None
+
+
+def _validated(content: bytes, name: str) -> RunRecord:
+    try:
+        return RunRecord.model_validate_json(content, strict=True)
+    except ValidationError as error:
+        if not any(problem["loc"] == ("schema_version",) for problem in error.errors(include_url=False)):
+            raise
+        raw = json.loads(content)
+        version = raw.get("schema_version")
+        if type(version) is int and version > SCHEMA_VERSION:
+            newer = f"{name} is a record of schema_version {version}; this goatbench reads up to {SCHEMA_VERSION}: update it"
+            raise UsageError(one_line(newer)) from None
+        if type(version) is not int or version < 1:
+            raise
+        return RunRecord.model_validate_json(json.dumps(migrated(raw)), strict=True)
+
+
+def refuse_doubled_keys(content: bytes, name: str) -> None:
+    """UsageError if an object in this JSON has a key twice: two readers could take two records from it."""
+
+    def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        keys = dict(pairs)
+        if len(keys) < len(pairs):
+            seen: set[str] = set()
+            doubled = next(key for key, _ in pairs if key in seen or seen.add(key))
+            raise UsageError(one_line(f"{name} is not strict JSON: the key {doubled!r} stands twice in one object"))
+        return keys
+
+    json.loads(content, object_pairs_hook=once)
 
 
 def one_line(text: str, limit: int = 300) -> str:

@@ -1,7 +1,8 @@
 """Which runs may stand on one board, and which of them count.
 
-A board holds one task version, scale, data fingerprint, protocol, budget and set of further conditions (split, ...). Of several
-runs of one row and seed the newest finished one counts; a failed run counts where no other run of its seed finished.
+A board holds one task version, scale, data fingerprint, protocol, budget and set of further conditions (split, ...), and one kind of
+hardware where its metric depends on it. Of several runs of one row and seed the newest finished one counts; a failed run counts where
+no other run of its seed finished.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from .canonical import canonical_json
 from .record import Measurement, Metric, RunRecord, Status, TaskCard
 
 REFERENCE = "reference"  # the condition that marks a yardstick: a row of its own, whatever run measured it
+Place = tuple[str, tuple]  # of a group: what its records share as text, and the further conditions of its measurements
 Key = dict[str, Any]  # what all runs of a board share, flat: 'version', 'protocol.crop_pct', ...
 
 
@@ -75,10 +77,11 @@ def group_records(card: TaskCard, metric: Metric, submitted: Iterable[RunRecord]
         for record in records:
             if record.task.name == card.name:
                 runs.setdefault(record.run_id, Sample(record, is_local, record.status is Status.OK, {}))
-    groups: dict[str, Group] = {}
+    groups: dict[Place, Group] = {}
+    seen: dict[tuple, Any] = {}
     for run_id in sorted(runs):
         if runs[run_id].is_finished:
-            _place_finished(card, metric, runs[run_id], groups)
+            _place_finished(card, metric, runs[run_id], groups, seen)
     for run_id in sorted(runs):
         if not runs[run_id].is_finished:
             _place_failed(card, runs[run_id], groups)
@@ -91,42 +94,49 @@ def differing_fields(groups: list[Group]) -> list[str]:
     return [name for name in fields if len({canonical_json(group.key.get(name)) for group in groups}) > 1]
 
 
-def _place_finished(card: TaskCard, metric: Metric, run: Sample, groups: dict[str, Group]) -> None:
+def _place_finished(card: TaskCard, metric: Metric, run: Sample, groups: dict[Place, Group], seen: dict[tuple, Any]) -> None:
     """A row for each value of the card's row conditions, on the board of the remaining conditions."""
-    shown = {card.column_condition, card.column_label, *card.column_details, *card.row_conditions}
-    pinned = {name: value for name, value in card.primary_conditions.items() if name not in shown}
     cells: dict[tuple[Any, Any], dict[Any, Measurement]] = {}
     for measurement in run.record.measurements:
-        conditions = measurement.conditions
-        if measurement.metric != metric.name or card.column_condition not in conditions:
-            continue
-        if any(conditions.get(name) != value for name, value in pinned.items()):
-            continue
-        further = tuple(sorted((name, value) for name, value in conditions.items() if name not in shown))
-        variant = tuple(
-            (name, conditions[name])
-            for name in card.row_conditions
-            if name in conditions and conditions[name] not in card.headline_rows.get(name, ())
-        )
-        cells.setdefault((further, variant), {}).setdefault(conditions[card.column_condition], measurement)
-    shared = _key(card, run.record) | _method(card, run.record)
+        if measurement.metric == metric.name:
+            conditions = tuple(measurement.conditions.items())
+            if (found := seen.get(conditions, False)) is False:  # thousands of records have the same few sets of conditions
+                found = seen[conditions] = _sorted_out(card, measurement.conditions)
+            if found is not None:
+                cells.setdefault(found, {}).setdefault(measurement.conditions[card.column_condition], measurement)
+    shared = _key(card, run.record) | _method(card, run.record) | _hardware(metric, run.record)
+    text = canonical_json(shared)
     for (further, variant), columns in cells.items():
-        key = shared | {f"condition.{name}": value for name, value in further if name != REFERENCE}
-        group = groups.setdefault(canonical_json(key), Group(key))
+        place = (text, tuple(pair for pair in further if pair[0] != REFERENCE))
+        if place not in groups:
+            groups[place] = Group(shared | {f"condition.{name}": value for name, value in place[1]})
+        group = groups[place]
         if REFERENCE in dict(further):
             group.references[str(dict(further)[REFERENCE])] = replace(run, cells=columns)
         else:
             group.add(*_row_name(run.record, variant), replace(run, cells=columns))
 
 
-def _place_failed(card: TaskCard, run: Sample, groups: dict[str, Group]) -> None:
+def _sorted_out(card: TaskCard, conditions: dict[str, Any]) -> tuple[tuple, tuple] | None:
+    """(conditions that a board shares, those that make a row of their own); None if the measurement is not of this board's columns."""
+    shown = {card.column_condition, card.column_label, *card.column_details, *card.row_conditions}
+    pinned = {name: value for name, value in card.primary_conditions.items() if name not in shown}
+    if card.column_condition not in conditions or any(conditions.get(name) != value for name, value in pinned.items()):
+        return None
+    further = tuple(sorted((name, value) for name, value in conditions.items() if name not in shown))
+    headline = card.headline_rows
+    rows = [name for name in card.row_conditions if name in conditions and conditions[name] not in headline.get(name, ())]
+    return further, tuple((name, conditions[name]) for name in rows)
+
+
+def _place_failed(card: TaskCard, run: Sample, groups: dict[Place, Group]) -> None:
     """On the largest board that agrees with what the run still knew (data, protocol, ... may be missing), else on one of its own."""
     key = _key(card, run.record)
     agreeing = [g for g in groups.values() if all(g.key[name] == value for name, value in key.items() if name in g.key)]
     if agreeing:
         group = max(agreeing, key=lambda g: (len(g.rows), canonical_json(g.key)))
     else:
-        group = groups.setdefault(canonical_json(key), Group(key))
+        group = groups.setdefault((canonical_json(key), ()), Group(key))
     group.add(*_row_name(run.record, ()), run)
 
 
@@ -146,6 +156,22 @@ def _method(card: TaskCard, record: RunRecord) -> Key:
     found = (m.conditions["method"] for m in record.measurements if m.conditions.get("method") in plain)
     method = next(found, None)
     return {} if method is None else {"condition.method": method}
+
+
+def _hardware(metric: Metric, record: RunRecord) -> Key:
+    """Where the metric is a time or a speed, the kind of hardware; where it is memory, the GPU (all processors count bytes alike)."""
+    if metric.unit == "s" or metric.unit.endswith("/s"):
+        return {"hardware": hardware_class(record)}
+    return {"hardware": record.environment.get("gpu") or "CPU"} if metric.unit == "MiB" else {}
+
+
+def hardware_class(record: RunRecord) -> str:
+    """What CPU-seconds depend on: 'AMD EPYC, 1 thread', '8 x H100'."""
+    environment = record.environment
+    if environment.get("gpu"):
+        return f"{environment.get('gpu_count') or 1} x {environment['gpu']}"
+    threads = environment.get("threads")
+    return f"{environment.get('cpu') or 'unknown processor'}" + (f", {threads} thread{'s' if threads != 1 else ''}" if threads else "")
 
 
 def row_name(record: RunRecord) -> str:

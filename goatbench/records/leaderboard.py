@@ -7,7 +7,7 @@ stamps: equal records give equal bytes.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from .against import against as against_baseline
@@ -20,13 +20,18 @@ from .ranking import rank_groups
 from .record import Metric, RunRecord, TaskCard
 from .statistics import Summary, summarise
 
+if TYPE_CHECKING:
+    from .over_examples import ExampleFiles
+
 
 def build_boards(
-    card: TaskCard, submitted: Iterable[RunRecord], local: Iterable[RunRecord] = (), metric: str | None = None, against: str | None = None
-) -> list[Board]:
+    card: TaskCard, submitted: Iterable[RunRecord], local: Iterable[RunRecord] = (), metric: str | None = None,
+    against: str | None = None, examples: ExampleFiles | None = None,
+) -> list[Board]:  # fmt: skip
     """The boards of a task, current version first; none without records. metric: one of the card's, by default its primary one.
 
-    against: a row that the others are compared with, seed by seed; boards without it are left out.
+    against: a row that the others are compared with, seed by seed; boards without it are left out. examples: where runs have stored
+    the scores of single examples, the headline's intervals are also over them.
     """
     known = [m.name for m in card.metrics]
     if metric is not None and metric not in known:
@@ -34,7 +39,7 @@ def build_boards(
     shown = card.metric(metric or card.primary_metric)
     groups = group_records(card, shown, submitted, local)
     chosen = [group for group in groups if against is None or against in group.rows]
-    return [_board(card, shown, group, groups, against) for group in chosen]
+    return [_board(card, shown, group, groups, against, examples) for group in chosen]
 
 
 def row_names(card: TaskCard, submitted: Iterable[RunRecord], local: Iterable[RunRecord] = ()) -> list[str]:
@@ -43,7 +48,9 @@ def row_names(card: TaskCard, submitted: Iterable[RunRecord], local: Iterable[Ru
     return sorted({name for group in groups for name in group.rows})
 
 
-def _board(card: TaskCard, metric: Metric, group: Group, groups: list[Group], against: str | None) -> Board:
+def _board(
+    card: TaskCard, metric: Metric, group: Group, groups: list[Group], against: str | None, examples: ExampleFiles | None
+) -> Board:
     headline = card.primary_conditions.get(card.column_condition)
     scores = {name: scores_of(metric, row, headline) for name, row in group.rows.items()}
     means = {name: summarise(list(values.values())).mean for name, values in scores.items() if values}
@@ -75,6 +82,12 @@ def _board(card: TaskCard, metric: Metric, group: Group, groups: list[Group], ag
     if against is not None:
         rows = against_baseline(against, metric, group, rows, columns)
         notes = [*against_note(against, metric, rows), *notes]
+    if examples is not None and headline in columns:
+        from .over_examples import note, of_rows, with_intervals
+
+        rows = with_intervals(rows, of_rows(metric, group, order, against, headline, examples), columns[headline].key)
+        if (base := against or next(iter(ranks), rivals[0] if rivals else None)) is not None:
+            notes += note(metric, base, of_rows(metric, group, order, base, headline, examples))
     facts = _facts(card, metric, group, headline) | ({"against": against} if against is not None else {})
     every = (*columns.values(), *(column for column, _ in extras))
     return Board(title_of(card, metric, group, against), every, tuple(rows), tuple(notes), facts)

@@ -5,6 +5,7 @@ No host names, user names or absolute paths ever enter a record.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -17,7 +18,12 @@ HASH_PATTERN = r"^[0-9a-f]{8,64}$"
 RUN_ID_PATTERN = r"^[0-9]{8}t[0-9]{6}-[0-9a-f]{8}-[0-9a-f]{6}$"  # UTC second, config hash, random
 
 
+Conditions = dict[str, str | int | float | bool]
+
+
 class Strict(BaseModel):
+    """Defaults of lists and dicts are factories: pydantic copies any other default deeply, for each record anew."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
@@ -42,13 +48,14 @@ class Measurement(Strict):
     stderr: float | None = Field(default=None, ge=0)
     stderr_method: str | None = None
     reason: str | None = None
-    conditions: dict[str, str | int | float | bool] = {}
+    conditions: Conditions = Field(default_factory=dict)
 
-    @model_validator(mode="after")
-    def _missing_value_has_a_reason(self) -> Measurement:
-        if (self.value is None) != (self.reason is not None):
-            raise ValueError(f"{self.metric}: a measurement has a value, or None and a reason")
-        return self
+
+def check_reasons(measurements: list[Measurement]) -> None:
+    """ValueError if one has neither value nor reason, or both. Here and not in the class: boards read hundreds of thousands of them."""
+    for m in measurements:
+        if (m.value is None) != (m.reason is not None):
+            raise ValueError(f"{m.metric}: a measurement has a value, or None and a reason")
 
 
 class Curve(Strict):
@@ -60,13 +67,35 @@ class Curve(Strict):
     x: list[float]
     y: list[float]
     n: int = Field(ge=1)  # examples behind each point
-    conditions: dict[str, str | int | float | bool] = {}
+    conditions: Conditions = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _same_length(self) -> Curve:
         if len(self.x) != len(self.y):
             raise ValueError(f"curve {self.name} has {len(self.x)} x and {len(self.y)} y")
         return self
+
+
+class ExampleArray(Strict):
+    """Scores of the single examples behind one measurement: its metric and conditions, and the array's name in the file.
+
+    weights: the array of the examples' weights (bytes of each window); None: all weigh the same. Their mean is the measurement's value.
+    """
+
+    name: str = Field(pattern=r"^s[0-9]{1,4}$")
+    metric: str
+    conditions: Conditions = Field(default_factory=dict)
+    dtype: Literal["bool", "float16", "float32"]
+    num_examples: int = Field(ge=1)
+    weights: str | None = Field(default=None, pattern=r"^w[0-9]{1,4}$")  # float32
+
+
+class ExampleScores(Strict):
+    """The file of per-example scores beside the record: what it holds, and its hash."""
+
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    num_bytes: int = Field(ge=1)
+    arrays: list[ExampleArray] = Field(min_length=1)
 
 
 class Cost(Strict):
@@ -76,7 +105,7 @@ class Cost(Strict):
     value: float
     unit: str
     method: str
-    conditions: dict[str, str | int | float | bool] = {}
+    conditions: Conditions = Field(default_factory=dict)
 
 
 class TaskRef(Strict):
@@ -89,7 +118,7 @@ class RowRef(Strict):
     """Who is measured: an attention, and whatever was set away from the defaults of task and scale (seed and machine apart)."""
 
     attention: str = Field(pattern=NAME_PATTERN)
-    variant: dict[str, str | int | float | bool | list[Any] | None] = {}
+    variant: dict[str, str | int | float | bool | list[Any] | None] = Field(default_factory=dict)
 
 
 class ModelInfo(Strict):
@@ -103,7 +132,7 @@ class ModelInfo(Strict):
     lanes: Literal["carve", "append", "none"]
     kernel_train: str
     kernel_eval: str
-    notes: list[str] = []
+    notes: list[str] = Field(default_factory=list)
 
 
 class DataInfo(Strict):
@@ -166,20 +195,21 @@ class RunRecord(Strict):
     seed: int = Field(ge=0)
     config: dict[str, Any]
     config_hash: str = Field(pattern=HASH_PATTERN)
-    overrides: list[str] = []
+    overrides: list[str] = Field(default_factory=list)
     model: ModelInfo | None = None
     data: DataInfo | None = None
     code: CodeInfo
-    plugins: list[PluginInfo] = []
-    environment: dict[str, str | int | bool | None] = {}
+    plugins: list[PluginInfo] = Field(default_factory=list)
+    environment: dict[str, str | int | bool | None] = Field(default_factory=dict)
     budget: Budget | None = None
     training: TrainingInfo | None = None
-    protocol: dict[str, str | int | float | bool | None] = {}
-    measurements: list[Measurement] = []
-    curves: list[Curve] = []
-    costs: list[Cost] = []
-    notes: list[str] = []
-    artifacts: list[str] = []  # files beside the record in its run folder
+    protocol: dict[str, str | int | float | bool | None] = Field(default_factory=dict)
+    measurements: list[Measurement] = Field(default_factory=list)
+    curves: list[Curve] = Field(default_factory=list)
+    costs: list[Cost] = Field(default_factory=list)
+    notes: list[str] = Field(default_factory=list)
+    artifacts: list[str] = Field(default_factory=list)  # files beside the record in its run folder
+    examples: ExampleScores | None = None
     started_at: str  # UTC, ISO 8601
     finished_at: str | None = None
 
@@ -189,17 +219,37 @@ class RunRecord(Strict):
             raise ValueError(f"{self.run_id}: status {self.status} and error disagree")
         if self.status is Status.OK and not (self.model and self.data and self.measurements):
             raise ValueError(f"{self.run_id}: an ok record names model, data and at least one measurement")
+        check_reasons(self.measurements)
         return self
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """Scores of the single examples behind a measurement: numpy [n] of bool, float16 or float32, always in the order of the example ids.
+
+    weights: [n], None if each example counts the same. The weighted mean is the measurement's value.
+    """
+
+    metric: str
+    conditions: dict[str, Any]
+    scores: Any
+    weights: Any = None
 
 
 class Outcome(Strict):
     """What a task's measurement hands over to the record."""
 
     measurements: list[Measurement]
-    costs: list[Cost] = []
-    curves: list[Curve] = []
-    notes: list[str] = []
-    artifacts: list[str] = []
+    costs: list[Cost] = Field(default_factory=list)
+    curves: list[Curve] = Field(default_factory=list)
+    notes: list[str] = Field(default_factory=list)
+    artifacts: list[str] = Field(default_factory=list)
+    examples: list[Examples] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _missing_values_have_reasons(self) -> Outcome:
+        check_reasons(self.measurements)
+        return self
 
 
 class Metric(Strict):

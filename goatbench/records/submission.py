@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UsageError
-from .files import create_exclusive, one_line, read_record, record_bytes
+from .examples import contradictions, examples_beside, read_examples
+from .files import create_exclusive, one_line, parse_record, read_bounded, read_record, record_bytes, refuse_doubled_keys
 from .layout import RECORD, placed_at
 from .record import RUN_ID_PATTERN, RunRecord
 
@@ -32,9 +33,10 @@ def submit(
 ) -> list[Placed]:
     """Place the records of these runs (folders, run ids within runs_dir, or record files) under the results folder.
 
-    All are checked before the first is placed. Failed runs are placed like others: they are rows with a reason. UsageError in
-    one line: not a record, uncommitted changes in the code, absolute paths inside, whatever `verify` raises, another record
-    with that run id, an unsafe place.
+    All are checked before the first is placed. Failed runs are placed like others: they are rows with a reason. A file of per-example
+    scores goes along under the record's name. UsageError in one line: not a record, a doubled key, uncommitted changes in the code,
+    absolute paths inside, per-example scores that are not those of the record, whatever `verify` raises, another record with that run
+    id, an unsafe place.
     """
     if not runs:
         raise UsageError("nothing to submit: name a run id, a run folder or a record file")
@@ -44,9 +46,12 @@ def submit(
     if not root.is_dir() or not os.access(root, os.W_OK):
         raise UsageError(f"the results folder {root} is not a writable folder: choose one with --results-dir DIR")
     checked: dict[Path, RunRecord] = {}
+    examples: dict[Path, bytes] = {}
     for run in runs:
         source = record_file(run, Path(runs_dir))
-        record = read_record(source)
+        content = read_bounded(source)
+        record = parse_record(content, str(source))
+        refuse_doubled_keys(content, str(source))
         _check_trust(record, source, allow_dirty)
         if verify is not None:
             verify(record)
@@ -54,7 +59,10 @@ def submit(
         _check_place(target, root)
         if checked.setdefault(target, record) != record or (target.exists() and read_record(target) != record):
             raise UsageError(f"another record with the run id {record.run_id} is there already: {target} is never overwritten")
-    return [_place(target, root, record) for target, record in checked.items()]
+        if record.examples is not None:
+            examples[target] = _checked_examples(record, source)
+            _check_place(target.with_suffix(".npz"), root)
+    return [_place(target, root, record, examples.get(target)) for target, record in checked.items()]
 
 
 def record_file(run: str | Path, runs_dir: Path) -> Path:
@@ -87,6 +95,17 @@ def _check_trust(record: RunRecord, source: Path, allow_dirty: bool) -> None:
             )
 
 
+def _checked_examples(record: RunRecord, source: Path) -> bytes:
+    """The file of per-example scores beside the record's source, if it is what the record says and agrees with its measurements."""
+    path = examples_beside(source)
+    if not os.path.lexists(path):
+        raise UsageError(one_line(f"run {record.run_id} names a file of per-example scores, but {path} is missing: submit its run folder"))
+    content, loaded = read_examples(record, path)
+    for problem in contradictions(record, loaded):
+        raise UsageError(one_line(f"run {record.run_id} contradicts itself: {problem}"))
+    return content
+
+
 def _strings(value, field: str = "record"):
     if isinstance(value, str):
         yield field, value
@@ -110,11 +129,13 @@ def _check_place(target: Path, root: Path) -> None:
         raise UsageError(f"{target} lies outside the results folder {root}")
 
 
-def _place(target: Path, root: Path, record: RunRecord) -> Placed:
-    """Writes the record anew, not the bytes of its file: whatever a reader could take in two ways (doubled keys) is gone."""
+def _place(target: Path, root: Path, record: RunRecord, examples: bytes | None) -> Placed:
+    """Writes the record anew, not the bytes of its file. Its per-example scores go first: a record that is there has all it names."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         _check_place(target, root)
+        if examples is not None:
+            _place_examples(target.with_suffix(".npz"), examples)
         create_exclusive(target, record_bytes(record))
         return Placed(target, record, already=False)
     except FileExistsError as error:
@@ -123,3 +144,11 @@ def _place(target: Path, root: Path, record: RunRecord) -> Placed:
         raise UsageError(f"cannot place {target}: {error.filename or target} is in the way") from None
     except OSError as error:
         raise UsageError(f"cannot place {target}: {error.strerror}") from None
+
+
+def _place_examples(path: Path, content: bytes) -> None:
+    try:
+        create_exclusive(path, content)
+    except FileExistsError:  # of a submission that was cut short, or of the same record
+        if read_bounded(path, len(content)) != content:
+            raise

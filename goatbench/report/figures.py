@@ -13,7 +13,7 @@ from ..plots.boards import board_curves
 from ..plots.curves import Curve, Labels
 from ..plots.heat_map import grids_of
 from ..records.board import Board, Row
-from ..records.costs import TRAINING_COST
+from ..records.costs import training_costs
 from ..records.grouping import Group
 from ..records.record import TaskCard
 from ..records.statistics import summarise
@@ -75,20 +75,20 @@ def _by_column(board: Board, looks: Mapping[str, Look]) -> Iterator[Figure]:
 def _by_cost(card: TaskCard, board: Board, group: Group, looks: Mapping[str, Look]) -> Iterator[Figure]:
     """Of the rows that ran on the kind of processor that most of them ran on."""
     column, metric = headline(board), card.metric(card.primary_metric)
-    points: dict[tuple, list[Point]] = {}
+    points: dict[str, list[Point]] = {}
     for row in _measured(board, column.key if column else ""):
         if row.name not in group.rows or row.is_control:
             continue
         samples = group.rows[row.name].finished
-        costs = [cost.value for sample in samples for cost in sample.record.costs if cost.name == TRAINING_COST]
-        machines = {tuple(sample.record.environment.get(name) for name in ("cpu", "gpu", "threads")) for sample in samples}
+        measured = [cost for sample in samples for cost in training_costs(sample)]
+        costs, machines = [value for _, value in measured], {kind for kind, _ in measured}
         if costs and len(machines) == 1:
             summary, factor = row.cells[column.key].summary, 100 if metric.percent else 1
             point = Point(row.name, summarise(costs).mean, factor * summary.mean, factor * (summary.sd or 0.0))
             points.setdefault(next(iter(machines)), []).append(point)
     if not points:
         return
-    machine = max(points, key=lambda key: (len(points[key]), str(key)))
+    machine = max(points, key=lambda kind: (len(points[kind]), kind))
     shown = points[machine]
     if len(shown) < 2:
         return

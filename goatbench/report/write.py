@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 from ..errors import UsageError
+from ..records.collection import collection_paused
 from ..registry import load_plugins, tasks, unknown
 
 
+@collection_paused()
 def write_report(out: str, scale: str, runs_dir: str, results_dir: str | None) -> Path:
     """Write the page, whole or not at all. UsageError if there is nothing to report or `out` cannot be written."""
     from ..records.files import replace_atomic

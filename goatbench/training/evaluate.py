@@ -38,6 +38,7 @@ class Evaluation:
     batch_size: int  # images a forward pass, on one rank; below the loader's if memory did not suffice
     resolution: tuple[int, int]  # height, width in pixels
     correct: bytes  # np.packbits of top-1 correctness, by ascending sample id: for paired tests
+    image_nll_nats: np.ndarray  # float64 [n], by ascending sample id
 
 
 def evaluate(
@@ -73,7 +74,7 @@ class _Shard(Shard):
 
     num_classes: int
     metrics: ClassificationMetrics = field(init=False)
-    outcomes: list[Tensor] = field(init=False)  # [b, 2] int64: sample id, correct
+    outcomes: list[Tensor] = field(init=False)  # [b, 3] float64: sample id, correct, nll
     resolution: tuple[int, int] = field(init=False)
     dtype: torch.dtype = field(init=False)
 
@@ -105,15 +106,16 @@ class _Shard(Shard):
                 f"logits are not finite at {height}x{width} px: first for sample {first}, {int((~finite).sum())} in its batch"
             )
         self.metrics.update(logits, labels)
-        correct = (logits.argmax(dim=1) == labels).cpu()
-        self.outcomes.append(torch.stack([ids.cpu().long(), correct.long()], dim=1))
+        correct = logits.argmax(dim=1) == labels
+        nll = nn.functional.cross_entropy(logits, labels, reduction="none")
+        self.outcomes.append(torch.stack([ids.double(), correct.double().cpu(), nll.double().cpu()], dim=1))
 
 
 def _summary(shard: _Shard) -> Evaluation:
     num_examples = shard.num_examples
-    outcomes = torch.cat(shard.outcomes) if shard.outcomes else torch.zeros(0, 2, dtype=torch.int64)
+    outcomes = torch.cat(shard.outcomes) if shard.outcomes else torch.zeros(0, 3, dtype=torch.float64)
     outcomes = ranks.gather(outcomes.to(shard.device)).cpu()
-    ids, correct = outcomes[:, 0], outcomes[:, 1]
+    ids = outcomes[:, 0].long()
     shard.require_all(ids)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The ``compute`` method of metric")  # a rank may well be without images
@@ -121,6 +123,7 @@ def _summary(shard: _Shard) -> Evaluation:
     assert values["n"] == num_examples, f"the metrics hold {values['n']} examples of {num_examples}"
     costs = shard.costs()
     height, width = shard.gathered(*shard.resolution).max(dim=0).values.tolist()
+    _, correct, nll = outcomes[ids.argsort()].numpy().T
     return Evaluation(
         n=num_examples,
         top1=values["top1"],
@@ -136,5 +139,6 @@ def _summary(shard: _Shard) -> Evaluation:
         peak_memory_method=costs.peak_memory_method,
         batch_size=costs.batch_size,
         resolution=(height, width),
-        correct=np.packbits(correct[ids.argsort()].numpy().astype(bool)).tobytes(),
+        correct=np.packbits(correct.astype(bool)).tobytes(),
+        image_nll_nats=nll,
     )

@@ -64,16 +64,50 @@ def cost(seconds):
     return {"name": "train_cpu_seconds", "value": seconds, "unit": "s", "method": "cpu_time"}
 
 
-def test_costs_of_different_hardware_are_marked_as_not_comparable(card, make_record):
+def test_costs_of_different_hardware_stand_in_columns_of_their_own(card, make_record):
+    """By hand: mix has 202 s here and 203 s there; the class of more rows comes first, of equally many the first by name."""
     there = {"environment": {"cpu": "another cpu", "threads": 4}}
     records = [make_record("goat", 0), make_record("rope", 0, run=1, **there)]
     records += [make_record("mix", 0, run=2), make_record("mix", 1, run=3, **there)]
     (board,) = build_boards(card, records)
-    assert "CPU-s (not comparable)" in to_text(board, 160)
-    assert row(board, "mix").cells["cost"].text == "mixed" and row(board, "mix").cells["cost"].number is None
-    assert {r.is_pareto for r in board.rows} == {None}
-    (note,) = [note for note in board.notes if note.startswith("costs are not comparable")]
-    assert "goat: a cpu, cpu_time; mix: a cpu, cpu_time and another cpu, 4 threads, cpu_time; rope: another cpu, 4 threads" in note
+    costs = {r.name: {key: cell.text for key, cell in r.cells.items() if key.startswith("cost")} for r in board.rows}
+    assert costs == {"goat": {"cost_A": "200"}, "rope": {"cost_B": "201"}, "mix": {"cost_A": "202 (1)", "cost_B": "203 (1)"}}
+    assert [column.head for column in board.columns if column.key.startswith("cost")] == ["CPU-s A", "CPU-s B"]
+    assert {r.is_pareto for r in board.rows} == {None} and "◆" not in to_text(board, 160)
+    (note,) = [note for note in board.notes if note.startswith("costs of different hardware")]
+    assert note.endswith("CPU-s A: a cpu, cpu_time; CPU-s B: another cpu, 4 threads, cpu_time")
+
+
+def test_costs_by_different_methods_are_not_compared_either(card, make_record):
+    other = [{"name": "train_cpu_seconds", "value": 5.0, "unit": "s", "method": "estimate"}]
+    (board,) = build_boards(card, [make_record("goat"), make_record("rope", run=1, costs=other)])
+    found = {r.name: [key for key in r.cells if key.startswith("cost")] for r in board.rows}
+    assert found == {"goat": ["cost_A"], "rope": ["cost_B"]}
+
+
+def test_many_kinds_of_hardware_do_not_make_a_hundred_columns(card, make_record):
+    records = [make_record(f"row{i}", run=i, environment={"cpu": f"cpu {i}"}) for i in range(9)]
+    (board,) = build_boards(card, records)
+    assert sum(column.key.startswith("cost") for column in board.columns) == 6
+    assert any(note.endswith("; 3 more kinds are in no column") for note in board.notes)
+
+
+@pytest.mark.parametrize(
+    ("unit", "here", "there", "boards"),
+    [
+        ("tokens/s", {"cpu": "a"}, {"cpu": "b"}, 2),
+        ("s", {"cpu": "a", "threads": 1}, {"cpu": "a", "threads": 2}, 2),
+        ("MiB", {"cpu": "a"}, {"cpu": "b"}, 1),
+        ("MiB", {"cpu": "a", "gpu": "H100"}, {"cpu": "a", "gpu": "H200"}, 2),
+        ("fraction", {"cpu": "a"}, {"cpu": "b", "gpu": "H200"}, 1),
+    ],
+)
+def test_a_metric_that_depends_on_the_hardware_never_mixes_it(card, make_record, unit, here, there, boards):
+    first, *others = card.metrics
+    card = card.model_copy(update={"metrics": (first.model_copy(update={"unit": unit}), *others)})
+    found = build_boards(card, [make_record("goat", environment=here), make_record("rope", run=1, environment=there)])
+    assert len(found) == boards
+    assert boards == 1 or "runs that differ in hardware are not compared" in found[0].notes[0]
 
 
 def test_memory_by_two_methods_never_shares_a_board(card, make_record):

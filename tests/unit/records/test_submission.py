@@ -47,10 +47,16 @@ def test_the_same_record_twice_is_there_already(runs, results, make_record):
     assert [p.already for p in again] == [True]
 
 
-def test_a_doubled_key_is_settled_when_placed(results, tmp_path, make_record):
-    text = record_bytes(make_record()).decode().replace('"seed": 0', '"seed": 1, "seed": 0')
-    (tmp_path / "doubled.json").write_text(text)
-    assert submit([tmp_path / "doubled.json"], results)[0].path.read_bytes() == record_bytes(make_record())
+@pytest.mark.parametrize("place", ['"seed": 0', '"a": [', '"nominal": 224'])
+def test_a_doubled_key_is_refused(results, tmp_path, make_record, place):
+    """At the top, in the free-form configuration, in a measurement's conditions: two readers could take two records from it."""
+    text = record_bytes(make_record()).decode()
+    assert place in text
+    key = place.partition(":")[0]
+    (tmp_path / "doubled.json").write_text(text.replace(place, f"{key}: 1, {place}", 1))
+    with pytest.raises(UsageError, match=f"the key '{key[1:-1]}' stands twice") as caught:
+        submit([tmp_path / "doubled.json"], results)
+    assert "\n" not in str(caught.value) and not list(results.iterdir())
 
 
 def test_another_record_with_the_same_run_id_is_refused(runs, results, tmp_path, make_record):

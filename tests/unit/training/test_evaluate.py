@@ -36,6 +36,7 @@ def test_values_and_flags(net, made_up_loader, batch_size):
     assert result.nll_nats == pytest.approx(nll.mean(), rel=1e-5)
     assert result.nll_stderr == pytest.approx(nll.std(ddof=1) / np.sqrt(21), rel=1e-5)
     assert np.array_equal(np.unpackbits(np.frombuffer(result.correct, np.uint8))[:21].astype(bool), correct)
+    assert result.image_nll_nats == pytest.approx(nll, rel=1e-4, abs=1e-6)
     assert result.resolution == (8, 8) and result.batch_size == batch_size
     assert result.images_per_second > 0 and result.peak_memory_bytes > 2**20 and result.peak_memory_method == "rss"
     assert net.training  # left as it was
@@ -43,7 +44,8 @@ def test_values_and_flags(net, made_up_loader, batch_size):
 
 def test_flags_are_ordered_by_id_not_by_arrival(net, made_up_loader):
     forward = list(made_up_loader(21, 1))
-    assert run(net, forward[::-1]).correct == run(net, forward).correct
+    there, back = run(net, forward), run(net, forward[::-1])
+    assert back.correct == there.correct and np.array_equal(back.image_nll_nats, there.image_nll_nats)
 
 
 @pytest.mark.parametrize(
