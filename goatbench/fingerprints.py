@@ -177,26 +177,28 @@ def _data_hash(path: str) -> str:
 
 def code_hash(source: str) -> str:
     """Of what the code does: comments, docstrings, formatting and the Python version that reads it make no difference."""
-    return hashlib.sha256("".join(_dump(ast.parse(source))).encode()).hexdigest()[:16]
+    parts: list[str] = []
+    _dump(ast.parse(source), parts)
+    return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
 
 
-def _dump(node: Any) -> Iterator[str]:
+def _dump(node: Any, parts: list[str]) -> None:
     """Type names and fields in order. Fields that are empty are left out: newer Pythons have more of them."""
     if isinstance(node, ast.AST):
-        yield f"({type(node).__name__}"
+        parts.append(f"({type(node).__name__}")
         for name, value in ast.iter_fields(node):
-            if name == "body" and isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            if name == "body" and isinstance(value, list):
                 value = [part for part in value if not _is_docstring(part)]
-            if value not in (None, []):
-                yield f" {name}="
-                yield from _dump(value)
-        yield ")"
+            if value is not None and value != []:
+                parts.append(f" {name}=")
+                _dump(value, parts)
+        parts.append(")")
     elif isinstance(node, list):
         for item in node:
-            yield from _dump(item)
-            yield ","
+            _dump(item, parts)
+            parts.append(",")
     else:
-        yield repr(node)
+        parts.append(repr(node))
 
 
 def _is_docstring(statement: ast.stmt) -> bool:

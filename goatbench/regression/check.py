@@ -83,8 +83,7 @@ def _with_more_costs(measured: dict[str, Measured], more: dict[str, Measured]) -
     """The first scores, with the costs of both rounds."""
     joined = dict(measured)
     for name, extra in more.items():
-        costs = {cost: (*values, *extra.costs.get(cost, ())) for cost, values in measured[name].costs.items()}
-        joined[name] = measured[name].model_copy(update={"costs": costs})
+        joined[name] = measured[name].model_copy(update={"costs": (*measured[name].costs, *extra.costs)})
     return joined
 
 

@@ -23,7 +23,7 @@ Scores = dict[str, dict[int, float]]  # cell -> seed -> value
 
 
 class Measured(Strict):
-    """What the runs of one job gave. A cell is a metric with its conditions; costs: CPU-seconds of each run, by name.
+    """What the runs of one job gave. A cell is a metric with its conditions; costs: CPU-seconds of each run, training and evaluation.
 
     failure: why there is nothing, else None.
     """
@@ -33,7 +33,7 @@ class Measured(Strict):
     data_fingerprint: str = ""
     directions: dict[str, Direction] = Field(default_factory=dict)
     scores: Scores = Field(default_factory=dict)
-    costs: dict[str, tuple[float, ...]] = Field(default_factory=dict)
+    costs: tuple[float, ...] = ()
     failure: str | None = None
 
 
@@ -43,7 +43,7 @@ class GoldenJob(Strict):
     data_fingerprint: str = Field(pattern=HASH_PATTERN)
     directions: dict[str, Direction]
     scores: dict[str, Scores]  # machine -> cell -> seed -> value
-    cost_ratios: dict[str, tuple[float, ...]]  # cost -> job's cost / baseline's, a ratio a seed; none for the baseline
+    cost_ratios: tuple[float, ...]  # job's cost / baseline's, one a seed; none for the baseline
 
     def pooled(self, cell: str) -> list[float]:
         """One value a seed: the mean over the machines that have it."""

@@ -116,7 +116,7 @@ def measured_of(composed: Composed, records: dict[int, RunRecord | str]) -> Meas
             if one.value is not None and "reference" not in one.conditions:  # a yardstick is the data's, not the row's
                 scores.setdefault(cell_of(one), {})[seed] = one.value
                 directions[cell_of(one)] = card.metric(one.metric).direction
-    costs = {name: tuple(_cost(record, name) for record in records.values()) for name in COSTS}
+    costs = tuple(sum(cost.value for cost in record.costs if cost.name in COSTS) for record in records.values())
     fingerprint = next(iter(records.values())).data.fingerprint
     return Measured(**known, data_fingerprint=fingerprint, directions=directions, scores=scores, costs=costs)
 
@@ -125,7 +125,3 @@ def cell_of(one: Measurement) -> str:
     """'nll_nats nominal=512 coords=raw': the metric, then its conditions."""
     conditions = (f"{key}={value if isinstance(value, str) else canonical_json(value)}" for key, value in one.conditions.items())
     return " ".join([one.metric, *conditions])
-
-
-def _cost(record: RunRecord, name: str) -> float:
-    return next(cost.value for cost in record.costs if cost.name == name)

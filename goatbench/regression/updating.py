@@ -34,9 +34,7 @@ def updated(
         jobs[name] = GoldenJob(
             identity=new.identity, task_version=new.task_version, data_fingerprint=new.data_fingerprint, directions=new.directions,
             scores={**others, machine: scores},
-            cost_ratios={} if new is base else {
-                cost: tuple(a / b for a, b in zip(values, base.costs[cost], strict=True)) for cost, values in new.costs.items()
-            },
+            cost_ratios=() if new is base else tuple(a / b for a, b in zip(new.costs, base.costs, strict=True)),
         )  # fmt: skip
         changes += _changes(name, old, jobs[name], gated[name])
     entry = Change(reason=reason, machine=machine, changes=tuple(changes))
@@ -56,9 +54,7 @@ def _changes(name: str, old: GoldenJob | None, new: GoldenJob, gated: tuple[str,
     for cell in dict.fromkeys([*old.directions, *new.directions]):
         if cell.partition(" ")[0] in gated:
             lines += _moved(f"{name} {cell}", old.pooled(cell), new.pooled(cell))
-    for cost in dict.fromkeys([*old.cost_ratios, *new.cost_ratios]):
-        lines += _moved(f"{name} {cost}, ratio", list(old.cost_ratios.get(cost, ())), list(new.cost_ratios.get(cost, ())))
-    return lines
+    return lines + _moved(f"{name} cost over the baseline's", list(old.cost_ratios), list(new.cost_ratios))
 
 
 def _moved(name: str, old: list[float], new: list[float]) -> list[str]:

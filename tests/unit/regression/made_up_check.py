@@ -16,7 +16,7 @@ def golden_job() -> GoldenJob:
         identity=IDENTITY, task_version=1, data_fingerprint=DATA,
         directions={"nll_nats nominal=512": "lower", "top1 nominal=512": "higher"},
         scores={HERE: {"nll_nats nominal=512": NLL, "top1 nominal=512": TOP1}},
-        cost_ratios={"train_cpu_seconds": RATIOS},
+        cost_ratios=RATIOS,
     )  # fmt: skip
 
 
@@ -27,6 +27,6 @@ def measured(score: float = 1.0, cost: float = 1.2, **changes) -> Measured:
         identity=IDENTITY, task_version=1, data_fingerprint=DATA,
         directions={"nll_nats nominal=512": "lower", "top1 nominal=512": "higher"},
         scores={"nll_nats nominal=512": nll, "top1 nominal=512": dict(TOP1)},
-        costs={"train_cpu_seconds": (cost, 1.1 * cost)},
+        costs=(cost, 1.1 * cost),
     )  # fmt: skip
     return Measured(**(values | changes))

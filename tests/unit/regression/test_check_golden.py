@@ -40,7 +40,7 @@ def test_a_first_record(golden):
     new = update(Golden(), measured(scores=more))
     job = new.jobs["t/a"]
     assert job.scores == {HERE: {"nll_nats nominal=512": NLL, "top1 nominal=512": TOP1}}  # other metrics: the seeds of a check
-    assert job.cost_ratios == {"train_cpu_seconds": (1.2, 1.2)} and new.jobs["t/plain"].cost_ratios == {}
+    assert job.cost_ratios == (1.2, 1.2) and new.jobs["t/plain"].cost_ratios == ()
     assert new.history[-1].reason == "because" and new.history[-1].changes == ("t/plain: new", "t/a: new")
 
 
@@ -51,7 +51,7 @@ def test_every_change_is_told_old_and_new(golden):
     assert entry.reason == "a new initialisation" and entry.machine == HERE
     assert entry.changes == (
         "t/a nll_nats nominal=512: 2.01 -> 2.211 (+10 %)",
-        "t/a train_cpu_seconds, ratio: 1.2 -> 2.4 (+1e+02 %)",
+        "t/a cost over the baseline's: 1.2 -> 2.4 (+1e+02 %)",
     )
     assert update(after, measured(score=1.1, cost=2.4)).history[-1].changes == ()
 
