@@ -122,6 +122,6 @@ def measured_of(composed: Composed, records: dict[int, RunRecord | str]) -> Meas
 
 
 def cell_of(one: Measurement) -> str:
-    """'nll_nats nominal=512 coords=raw': the metric, then its conditions."""
-    conditions = (f"{key}={value if isinstance(value, str) else canonical_json(value)}" for key, value in one.conditions.items())
+    """'nll_nats coords=raw nominal=512': the metric, then its conditions by name, as in a record that was read."""
+    conditions = (f"{key}={value if isinstance(value, str) else canonical_json(value)}" for key, value in sorted(one.conditions.items()))
     return " ".join([one.metric, *conditions])

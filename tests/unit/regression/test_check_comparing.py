@@ -120,7 +120,7 @@ def test_relative_change():
 
 
 def test_the_golden_records_that_are_shipped_would_show_both():
-    """Each task has a row whose tolerance is below 10 % of its score and none beyond 20 %; a factor of 2 exceeds the limit of every cost."""
+    """Each task has a row whose tolerance is below 10 % of its score, none is beyond 20 %; a factor of 2 exceeds each cost's limit."""
     suite, golden = read_suite(), read_golden(golden_path(SMOKE))
     jobs, narrowest = suite.jobs(), {}
     assert [job.name for job in jobs] == list(golden.jobs) and len({job.task for job in jobs}) >= 4

@@ -201,7 +201,7 @@ def test_a_suite_that_is_none_is_one_line(text, says, tmp_path):
 
 def test_cells_are_metrics_with_their_conditions():
     one = SimpleNamespace(metric="top1", conditions={"nominal": 512, "coords": "raw", "depth": 0.5})
-    assert cell_of(one) == "top1 nominal=512 coords=raw depth=0.5"
+    assert cell_of(one) == "top1 coords=raw depth=0.5 nominal=512"
 
 
 def composed_goat(composer, *more):
