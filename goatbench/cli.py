@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from .completion import complete_name_or_run, complete_override
+from .completion import complete_job, complete_name_or_run, complete_override
 from .errors import UsageError
 from .options import ConfigDir, ResultsDir, RunsDir
 from .registry import nearest
@@ -159,6 +159,40 @@ def show(
 
 for verb in (leaderboard, compare, report, submit):
     app.command()(verb)
+
+
+@app.command()
+def check(
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="JOB", help="TASK or TASK/ATTENTION; may be repeated.", autocompletion=complete_job)
+    ] = None,
+    markdown: Annotated[str | None, typer.Option(metavar="FILE", help="Also write the findings as Markdown.")] = None,
+    junit: Annotated[str | None, typer.Option(metavar="FILE", help="Also write them as JUnit XML.")] = None,
+    suite: Annotated[
+        str | None, typer.Option(metavar="FILE", help="A suite of your own; golden records lie beside it, NAME.golden.json.")
+    ] = None,
+    keep: Annotated[str | None, typer.Option(metavar="DIR", help="Keep the runs in this folder.")] = None,
+    update_golden: Annotated[bool, typer.Option("--update-golden", help="Write what is measured now as the golden records.")] = False,
+    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why other numbers are right now; kept with them.")] = None,
+) -> None:
+    """The CI gate: small runs of every domain, compared with golden records: equal on a known machine, within the spread of seeds on
+    any, and no row twice as slow beside the plain one of the same run. Exit codes: 0 ok, 1 worse, 2 usage, 3 cannot run here.
+
+    Example: goatbench check
+
+    One job: goatbench check --only needle/goat --markdown check.md --junit check.xml
+
+    New numbers on purpose: goatbench check --update-golden --reason "initialisation follows the paper now"
+    """
+    from pathlib import Path
+
+    from .regression.check import Asked
+    from .regression.check import check as check_all
+    from .regression.suite import SMOKE
+
+    _terminate_like_ctrl_c()
+    chosen = SMOKE if suite is None else Path(suite)
+    raise typer.Exit(check_all(Asked(tuple(only or ()), chosen, markdown, junit, keep, update_golden, reason)))
 
 
 @app.command()

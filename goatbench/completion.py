@@ -56,6 +56,16 @@ def complete_attention(incomplete: str) -> list[str]:
     return [name for name in ConfigTree.find().options("attention") if name.startswith(incomplete)]
 
 
+def complete_job(context: typer.Context, incomplete: str) -> list[str]:
+    """Jobs of the suite that `check` runs: tasks, then TASK/ATTENTION."""
+    from pathlib import Path
+
+    from .regression.suite import SMOKE, read_suite
+
+    suite = read_suite(Path(context.params.get("suite") or SMOKE))
+    return [name for name in (*suite.tasks, *(job.name for job in suite.jobs())) if name.startswith(incomplete)]
+
+
 def complete_scale(incomplete: str) -> list[str]:
     return [name for name in ConfigTree.find().options("scale") if name.startswith(incomplete)]
 

@@ -47,8 +47,8 @@ def replace_atomic(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def write_output(path: Path | str, text: str) -> None:
-    """Put `text` at the place a user named with --out: whole or not at all, over a regular file only. UsageError in one line."""
+def write_output(path: Path | str, text: str, option: str = "--out") -> None:
+    """Put `text` at the place a user named with `option`: whole or not at all, over a regular file only. UsageError in one line."""
     path = Path(path)
     try:
         there = os.lstat(path)
@@ -58,7 +58,7 @@ def write_output(path: Path | str, text: str) -> None:
         raise UsageError(f"cannot write {path}: {error.strerror}") from None
     if there is not None and not stat.S_ISREG(there.st_mode):
         kind = "a symbolic link" if stat.S_ISLNK(there.st_mode) else "a folder" if stat.S_ISDIR(there.st_mode) else "no regular file"
-        raise UsageError(f"--out {path} is {kind} and is not overwritten: name a new or a regular file")
+        raise UsageError(f"{option} {path} is {kind} and is not overwritten: name a new or a regular file")
     replace_atomic(path, text.encode("utf-8", errors="replace"))
 
 

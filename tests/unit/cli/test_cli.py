@@ -10,7 +10,7 @@ import yaml
 from goatbench import cli, listing
 from goatbench.registry import attentions
 
-VERBS = ("run", "list", "show", "leaderboard", "compare", "report", "submit", "doctor")
+VERBS = ("run", "list", "show", "check", "leaderboard", "compare", "report", "submit", "doctor")
 
 
 def call(capsys, *arguments):

@@ -43,6 +43,7 @@ def test_all_values_after_the_equals_sign():
         ("goatbench leaderboard genome_nll --against sink_s", "sink_scalar"),
         ("goatbench leaderboard genome_nll --scale pap", "paper"),
         ("goatbench leaderboard genome_nll --metric perp", "perplexity"),
+        ("goatbench check --only needle/go", "needle/goat\nneedle/goat_sink"),
         ("goatbench lea", "leaderboard"),
     ],
 )
