@@ -15,8 +15,10 @@ from torch import Tensor, nn
 from ..metrics.likelihood import LikelihoodResult, token_nll
 from . import memory, ranks
 from .ranks import EvaluationError
+from .targets import read_and_targets
 
-Batches = Iterable[tuple[Tensor, ...]]  # tokens [B, L + 1], ids [B] int64, and where there is a mask: [B, L] bool of the targets
+# tokens [B, L + 1] or [B, 2, L] (read_and_targets), ids [B] int64, and where there is a mask: [B, L] bool of the targets
+Batches = Iterable[tuple[Tensor, ...]]
 CHUNK_LOGITS = 2**22  # logits that exist at once
 
 
@@ -112,7 +114,7 @@ class _Shard:
         return Progress(self.progress_label, total=self.expected, unit="window")
 
     def _check_length(self, tokens: Tensor, ids: Tensor) -> None:
-        context = tokens.shape[1] - 1
+        context = read_and_targets(tokens)[0].shape[1]
         if self.context not in (0, context):
             raise EvaluationError(f"two window lengths in one evaluation: contexts {self.context} and {context}, from window {int(ids[0])}")
         if context < 1 or (self.last is not None and not 1 <= self.last <= context):
@@ -120,14 +122,14 @@ class _Shard:
         self.context = context
 
     def _batch(self, tokens: Tensor, ids: Tensor, mask: Tensor | None = None) -> None:
-        tokens = tokens.to(self.device, torch.int64, non_blocking=True)
+        inputs, targets = read_and_targets(tokens.to(self.device, torch.int64, non_blocking=True))
         num_positions = self.last or self.context
-        targets = tokens[:, 1:][:, -num_positions:]
+        targets = targets[:, -num_positions:]
         self._synchronize()
         begin = time.perf_counter()
         autocast = nullcontext() if self.autocast_dtype is None else torch.autocast(self.device.type, self.autocast_dtype)
         with autocast:
-            hidden = self.net.hidden(tokens[:, :-1])[:, -num_positions:]
+            hidden = self.net.hidden(inputs)[:, -num_positions:]
             nll, is_scored, predictions, unscored_mass = self._score(hidden, targets)
         self._synchronize()
         self.timings.append((len(ids), time.perf_counter() - begin))
