@@ -40,7 +40,7 @@ def _protocol(text: str, differs: str) -> str:
 MAD_RECALL = Recall(
     card(
         "mad_recall", "names the value that a key had before",
-        _protocol(_RECALL.format(keys="8 keys and 8 values"), "64 tokens instead of 128"), 8, SOURCE.format("in-context recall"),
+        _protocol(_RECALL.format(keys="8 keys and 8 values"), "32 tokens instead of 128"), 8, SOURCE.format("in-context recall"),
     ),
     f"{PROBLEMS}:RECALL",
 )  # fmt: skip
@@ -50,7 +50,7 @@ MAD_FUZZY_RECALL = Recall(
         _protocol(
             _RECALL.format(keys="keys of 1 or 2 different tokens of 8 and values of 1 or 2 of another 8")
             + "Every token of the value is an answer, and the ones before it are read. ",
-            "64 tokens instead of 128, keys and values of at most 2 tokens instead of 3, and tests with keys of any length instead of "
+            "32 tokens instead of 128, keys and values of at most 2 tokens instead of 3, and tests with keys of any length instead of "
             "the full one",
         ), 8, SOURCE.format("fuzzy in-context recall"),
     ),
@@ -61,7 +61,7 @@ MAD_NOISY_RECALL = Recall(
         "mad_noisy_recall", "names the value that a key had before, among noise",
         _protocol(
             _RECALL.format(keys="8 keys and 8 values") + "A pair in five is two tokens of noise, of a vocabulary of their own. ",
-            "64 tokens instead of 128",
+            "32 tokens instead of 128",
         ), 8, SOURCE.format("noisy in-context recall"),
     ),
     f"{PROBLEMS}:NOISY_RECALL",
@@ -83,7 +83,7 @@ MAD_COMPRESSION = Compression(
         _protocol(
             "Symbols of 16 and a last token; from the state of that token and a sinusoid of the place, two layers of the model's width "
             "must tell the symbol at every place. Attention reaches nothing behind that state. ",
-            "8 symbols instead of 31",
+            "4 symbols instead of 31",
         ), 16, SOURCE.format("compression"),
     ),
     f"{PROBLEMS}:COMPRESSION",

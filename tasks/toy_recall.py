@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PROBLEMS = "goatbench.data.text.recall_problems"
 PAIRS = "pairs"  # row condition of toy_mqar
-HEADLINE_PAIRS = 16
+HEADLINE_PAIRS = 8
 TRAINING = "A causal decoder is trained on made-up sequences, drawn anew in every epoch; the loss is on the answers only. "
 SCORING = (
     "token_accuracy: answers with the highest logit of all tokens, over all answers; its error is one over sequences. exact_match: "
@@ -125,14 +125,14 @@ def card(name: str, summary: str, protocol: str, alphabet: int, source: str, **m
 _MQAR = (
     "Keys of 64, each followed by its value of 64, stand at the start; behind them, among blanks, every key is asked for once, and its "
     "value is to be predicted there. The slots' distances follow the published power law (weights g^-0.99, drawn without repetition). "
-    "Trained at one length with 4, 8 and 16 pairs (as many as fit, each as likely); measured at 1, 2 and 4 training lengths for each "
-    "number of pairs by itself, 64 included where they fit. An answer is not read: no answer gives another away. Naming any value of "
+    "Trained at one length with as many of 4, 8, 16, 32 and 64 pairs as fit, each as likely; measured at 1, 2 and 4 training lengths for "
+    "each number of pairs by itself. An answer is not read: no answer gives another away. Naming any value of "
     "the context is right in 1 of as many as there are pairs. Width: model.embed_dim=N. "
 )
 _MQAR_DIFFERS = (
     "Differs from the published set-up: a vocabulary of 64 + 64 instead of 8,192, sequences drawn anew instead of 100,000 kept ones, one "
-    "training over several numbers of pairs instead of one for each, a decoder with MLPs and 4 heads instead of attention alone with "
-    "one head, and no dropout."
+    "training over several numbers of pairs instead of one for each, a decoder with MLPs and several heads instead of attention alone "
+    "with one, and no dropout."
 )
 TOY_MQAR = Mqar(
     card(

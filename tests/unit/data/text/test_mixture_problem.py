@@ -11,7 +11,8 @@ import pytest
 from goatbench.data.philox import TESTS, uniforms
 from goatbench.data.text import mixture_problem
 from goatbench.data.text.mixture_problem import COPY_MIXTURE, best_possible, true_rows
-from goatbench.tasks.toy_copy_mixture import GUESS_EXCESS
+from goatbench.metrics.prior_parts import total_variation
+from goatbench.tasks.toy_copy_mixture import FLAT_ERROR, GUESS_EXCESS
 
 
 def test_shares_of_copies():
@@ -50,3 +51,10 @@ def test_best_possible_by_enumeration(monkeypatch):
 
 def test_the_chance_of_the_card():
     assert math.log(24) - best_possible(32).nll_nats == pytest.approx(GUESS_EXCESS, abs=1e-4)
+
+
+def test_the_error_of_attention_to_every_key_alike():
+    """Of n keys, two are to have more than 1 / n and n - 2 less, by 0.8 / n each; of two keys the second is to have 0.4."""
+    assert np.mean([0.1] + [0.8 * (n - 2) / n for n in range(3, 33)]) == pytest.approx(FLAT_ERROR, abs=1e-4)
+    flat = np.tril(np.ones((32, 32))) / np.arange(1, 33)[:, None]
+    assert total_variation(flat, true_rows(32))[1:].mean() == pytest.approx(FLAT_ERROR, abs=1e-4)
