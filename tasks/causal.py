@@ -45,9 +45,15 @@ class CausalTask:
         from goatbench.attention.kernels.select import get_kernel
         from goatbench.models import build_decoder
 
-        net = build_decoder(spec.model, spec.attention, get_kernel(spec.kernel))
+        net = build_decoder(spec.model, spec.attention, get_kernel(spec.kernel), self.family())
         net.set_grad_checkpointing(spec.trainer.checkpoint_activations)
         return net
+
+    def family(self) -> type[Decoder]:
+        """The class of the model."""
+        from goatbench.models import Decoder
+
+        return Decoder
 
     def model_info(self, spec: Any, net: Decoder) -> dict[str, Any]:
         """Fields of records.ModelInfo but for the name; the kernels are observed on one training and one evaluation window each."""

@@ -35,9 +35,9 @@ def build_vit(spec: VitSpec, attention: AttentionSpec, kernel: Kernel | str = "a
     )
 
 
-def build_decoder(spec: DecoderSpec, attention: AttentionSpec, kernel: Kernel | str = "auto") -> Decoder:
-    """The causal decoder of `spec` with the mechanism of `attention` (`options`, and `options_1d` on top of them)."""
-    return Decoder(
+def build_decoder(spec: DecoderSpec, attention: AttentionSpec, kernel: Kernel | str = "auto", family: type[Decoder] = Decoder) -> Decoder:
+    """The causal decoder of `spec` with the mechanism of `attention` (`options`, and `options_1d` on top of them). family: its class."""
+    return family(
         *_mechanism(attention, attention.options_1d, kernel),
         vocab_size=spec.vocab_size,
         num_scored=spec.num_scored,

@@ -11,12 +11,13 @@ from ..attention.packing import packed
 from ..metrics.likelihood import TokenLikelihood, token_nll
 from ..spec import TrainingSpec
 from .module import TrainingModule
+from .targets import read_and_targets
 
-Batch = tuple[Tensor, ...]  # tokens [B, L + 1] int64, window ids [B] int64, and what else evaluation needs
+Batch = tuple[Tensor, ...]  # tokens [B, L + 1] or [B, 2, L] int64 (read_and_targets), window ids [B], and what else evaluation needs
 
 
 class CausalLM(TrainingModule):
-    """Trains `net` (tokens [B, L] -> logits [B, L, V]) to predict tokens[:, 1:] from tokens[:, :-1].
+    """Trains `net` (tokens [B, L] -> logits [B, L, V]) to predict tokens[:, 1:] from tokens[:, :-1], or the targets that come along.
 
     The loss is the mean over the targets of the batch below num_scored; a batch without any has loss 0 and gradient 0.
     document_start: the token before each document, where a window may hold several of which none is to see another ('documents'
@@ -58,11 +59,11 @@ class CausalLM(TrainingModule):
 
     def _predictions(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """logits [B, K, V] and targets [B, K] of all positions, or of the last ones."""
-        inputs = tokens[:, :-1]
+        inputs, targets = read_and_targets(tokens)
         where = () if self.document_start is None else packed(inputs == self.document_start)
         if self.last is None:
-            return self.net(inputs, *where), tokens[:, 1:]
-        return self.net.head(self.net.hidden(inputs, *where)[:, -self.last :]), tokens[:, -self.last :]
+            return self.net(inputs, *where), targets
+        return self.net.head(self.net.hidden(inputs, *where)[:, -self.last :]), targets[:, -self.last :]
 
     def on_validation_epoch_start(self) -> None:
         self.likelihood.reset()

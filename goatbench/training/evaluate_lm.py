@@ -14,8 +14,10 @@ from ..metrics.likelihood import LikelihoodResult, token_nll
 from . import ranks
 from .ranks import EvaluationError
 from .shard import Shard
+from .targets import read_and_targets
 
-Batches = Iterable[tuple[Tensor, ...]]  # tokens [B, L + 1], ids [B] int64, and where there is a mask: [B, L] bool of the targets
+# tokens [B, L + 1] or [B, 2, L] (read_and_targets), ids [B] int64, and where there is a mask: [B, L] bool of the targets
+Batches = Iterable[tuple[Tensor, ...]]
 CHUNK_LOGITS = 2**22  # logits that exist at once
 
 
@@ -67,7 +69,7 @@ class _Shard(Shard):
 
     def check(self, batch: tuple[Tensor, ...]) -> None:
         tokens, ids = batch[:2]
-        context = tokens.shape[1] - 1
+        context = read_and_targets(tokens)[0].shape[1]
         if self.context not in (0, context):
             raise EvaluationError(f"two window lengths in one evaluation: contexts {self.context} and {context}, from window {int(ids[0])}")
         if context < 1 or (self.last is not None and not 1 <= self.last <= context):
@@ -75,11 +77,11 @@ class _Shard(Shard):
         self.context = context
 
     def score(self, tokens: Tensor, ids: Tensor, mask: Tensor | None = None) -> None:
-        tokens = tokens.to(self.device, torch.int64, non_blocking=True)
+        inputs, targets = read_and_targets(tokens.to(self.device, torch.int64, non_blocking=True))
         num_positions = self.last or self.context
-        targets = tokens[:, 1:][:, -num_positions:]
+        targets = targets[:, -num_positions:]
         with self.forward(len(ids)):
-            hidden = self.net.hidden(tokens[:, :-1])[:, -num_positions:]
+            hidden = self.net.hidden(inputs)[:, -num_positions:]
             nll, is_scored, predictions, unscored_mass = self._likelihood(hidden, targets)
         bad = ~torch.isfinite(nll).all(dim=1) | ~torch.isfinite(unscored_mass)
         if bad.any():

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .problems import Problem, drawn_place
+from .problems import Problem, draw_distinct, drawn_place
 
 NUM_LETTERS = 26
 SEPARATOR, QUESTION = 26, 27  # '.' and '#'
@@ -26,12 +26,7 @@ def num_blocks(length: int, size: int, answer: int) -> int:
 
 def draw_blocks(numbers: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
     """numbers [n, B, size] -> (blocks [n, B, size] of different letters, the letters that are left [n, B, 26 - size])."""
-    letters = np.broadcast_to(np.arange(NUM_LETTERS), (*numbers.shape[:2], NUM_LETTERS)).copy()
-    for i in range(size):  # Fisher and Yates: letter i changes places with one from i on
-        other = i + (numbers[..., i, None] * (NUM_LETTERS - i)).astype(np.int64)
-        taken = np.take_along_axis(letters, other, axis=2)
-        np.put_along_axis(letters, other, letters[..., i, None], axis=2)
-        letters[..., i] = taken[..., 0]
+    letters = draw_distinct(numbers, NUM_LETTERS)
     return letters[..., :size], letters[..., size:]
 
 

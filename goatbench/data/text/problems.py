@@ -23,11 +23,13 @@ VOCAB_SIZE = 32
 class Problem:
     """A kind of sequence.
 
-    build:       (numbers [n, L + extra] in [0, 1), L, depths [n] or None) -> tokens int64 [n, L + 1]. depths: where the (first asked)
-                 needle lies, 0 the start of the filler and 1 its end; None: drawn.
+    build:       (numbers [n, numbers_per_token * L + extra] in [0, 1), L, depths [n] or None) -> tokens int64 [n, L + 1], or [n, 2, L]:
+                 what is read and what is to be predicted. depths: where the (first asked) needle lies, 0 the start of the filler and 1
+                 its end; None: drawn.
     alphabet:    different symbols that an answer is made of.
-    answer:      the last so many tokens hold the answer; scored of them are symbols of it, the others marks.
-    extra:       numbers beyond one a token; min_length: the smallest L.
+    answer:      the last so many tokens hold the answer; scored of them are symbols of it, the others marks. Both None: answers lie
+                 anywhere, and every target that is a symbol is scored.
+    extra:       numbers beyond those of the tokens; min_length: the smallest L.
     num_scored, vocab_size: what a model must have: symbols lie below num_scored, all tokens below vocab_size.
     has_depth:   False where there is no place to choose, and `depths` change nothing.
     """
@@ -35,13 +37,14 @@ class Problem:
     name: str
     build: Callable[[np.ndarray, int, np.ndarray | None], np.ndarray]
     alphabet: int
-    answer: int
-    scored: int
+    answer: int | None
+    scored: int | None
     extra: int
     min_length: int
     num_scored: int = NUM_SYMBOLS
     vocab_size: int = VOCAB_SIZE
     has_depth: bool = True
+    numbers_per_token: int = 1
 
 
 def insert(filler: np.ndarray, pieces: list[np.ndarray], places: np.ndarray) -> np.ndarray:
@@ -61,6 +64,17 @@ def place(depths: np.ndarray, num_filler: int) -> np.ndarray:
 def drawn_place(numbers: np.ndarray, num_filler: int) -> np.ndarray:
     """int64, uniform in 0 .. num_filler."""
     return np.minimum((numbers * (num_filler + 1)).astype(np.int64), num_filler)
+
+
+def draw_distinct(numbers: np.ndarray, size: int) -> np.ndarray:
+    """int64 [..., size] permutations whose first P are drawn: different, every choice and order as likely; numbers [..., P]."""
+    drawn = np.broadcast_to(np.arange(size), (*numbers.shape[:-1], size)).copy()
+    for i in range(numbers.shape[-1]):  # Fisher and Yates: entry i changes places with one from i on
+        other = i + (numbers[..., i, None] * (size - i)).astype(np.int64)
+        taken = np.take_along_axis(drawn, other, axis=-1)
+        np.put_along_axis(drawn, other, drawn[..., i, None], axis=-1)
+        drawn[..., i] = taken[..., 0]
+    return drawn
 
 
 def assert_once(text: np.ndarray, phrase: np.ndarray) -> None:

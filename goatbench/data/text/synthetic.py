@@ -21,7 +21,7 @@ from .problems import Problem
 
 
 class SyntheticTraining(Dataset):
-    """Samples (tokens int64 [length + 1], index int), asked for with order.Draw(epoch, index) and a batch of one step at a time.
+    """Samples (tokens int64 [length + 1] or [2, length], index int), asked for with order.Draw(epoch, index), one step's at a time.
 
     Every second step has a length of its own, uniform in min_length .. length: steps of one length teach some mechanisms where the
     end is instead of what the mark means.
@@ -54,7 +54,7 @@ class SyntheticTraining(Dataset):
 
 
 class SyntheticTest(Dataset):
-    """Samples (tokens int64 [context + 1], index int): `each` sequences at every depth, the same for every seed of a run.
+    """Samples (tokens int64 [context + 1] or [2, context], index int): `each` sequences at every depth, the same for every seed of a run.
 
     depths: None draws the depth (validation). Sample i lies at depths[i // each].
     """
@@ -74,7 +74,7 @@ class SyntheticTest(Dataset):
 
 
 class SyntheticData(CausalData):
-    """Batches are (tokens int64 [B, L + 1], ids [B]); arguments: see CausalData. All sequences of a batch have one length."""
+    """Batches are (tokens int64 [B, L + 1] or [B, 2, L], ids [B]); arguments: see CausalData. All sequences of a batch have one length."""
 
     is_shuffled = False  # each sample is drawn anew in each epoch, and a step's samples must lie together
 
@@ -133,4 +133,4 @@ def fingerprint_of(problem: Problem, data: ToyDataSpec) -> str:
 
 def _count(problem: Problem, length: int) -> int:
     """Random numbers a sequence, a multiple of 4."""
-    return (length + problem.extra + 3) // 4 * 4
+    return (problem.numbers_per_token * length + problem.extra + 3) // 4 * 4
