@@ -17,6 +17,7 @@ from .errors import UsageError
 from .options import ConfigDir, ResultsDir, RunsDir
 from .registry import nearest
 from .result_verbs import compare, leaderboard, report, submit
+from .work_verbs import data, export, plan
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -27,6 +28,7 @@ app = typer.Typer(
 )
 bench = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Speed and memory of single parts.")
 app.add_typer(bench, name="bench")
+app.add_typer(data, name="data")
 
 
 class Cfg(StrEnum):
@@ -157,7 +159,7 @@ def show(
     raise typer.Exit(0 if is_equal else 1)
 
 
-for verb in (leaderboard, compare, report, submit):
+for verb in (plan, leaderboard, compare, report, submit, export):
     app.command()(verb)
 
 

@@ -7,6 +7,7 @@ import typer
 from .config_tree import GROUPS, ConfigTree
 
 KEYS = (*(f"{group}=" for group in GROUPS), "seed=", "kernel=", "retrain=", "runs_dir=")
+DATA_KEYS = ("data.path=", "data.root=", "data.fasta=", "data.split_file=", "data.class_map=", "data.tokenizer_file=")
 KERNELS = ("auto", "reference", "sdpa", "flash", "flex")
 
 
@@ -37,6 +38,20 @@ def complete_name_or_run(context: typer.Context, incomplete: str) -> list[str]:
 def complete_row_or_run(context: typer.Context, incomplete: str) -> list[str]:
     """Attentions, then own runs."""
     return [*complete_attention(incomplete), *_runs(context, incomplete)]
+
+
+def complete_data(incomplete: str) -> list[str]:
+    return [name for name in ConfigTree.find().options("data") if name.startswith(incomplete)]
+
+
+def complete_data_key(incomplete: str) -> list[str]:
+    """Where data lie; shells complete the file behind the '='."""
+    return [key for key in DATA_KEYS if key.startswith(incomplete)]
+
+
+def complete_run(context: typer.Context, incomplete: str) -> list[str]:
+    """Own runs."""
+    return _runs(context, incomplete)
 
 
 def complete_task_name(incomplete: str) -> list[str]:

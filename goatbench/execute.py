@@ -214,12 +214,10 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _classify(failure: Exception) -> Status:
-    import torch
-
     from .training.fit import TimeLimitError
+    from .training.memory import is_out_of_memory
 
-    on_cpu = isinstance(failure, RuntimeError) and "allocate memory" in str(failure)  # torch has no class for it
-    if on_cpu or isinstance(failure, torch.OutOfMemoryError | MemoryError):
+    if isinstance(failure, MemoryError) or (isinstance(failure, RuntimeError) and is_out_of_memory(failure)):
         return Status.OOM
     return Status.TIMEOUT if isinstance(failure, TimeLimitError) else Status.FAILED
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from goatbench.training.evaluate_lm import LikelihoodResult
 
 MAX_CURVE_POINTS = 128
+BATCH_METHOD = "largest forward pass of one process; halved where memory did not suffice"
 ROPE_SCALING = "rope_scaling"  # row condition of the tasks that measure several lengths
 SCALINGS = (
     "RoPE, trained plainly, is measured a second, third and fourth time beyond its training length: rope_scaling=pi, ntk and yarn, the "
@@ -183,7 +184,7 @@ def device_of(spec: RunSpec) -> str:
 
 
 def evaluation_costs(result: LikelihoodResult, unit: str, conditions: dict[str, Any]) -> list[Cost]:
-    """Throughput and peak memory of an evaluation. unit: 'tokens', 'bytes', 'bases'."""
+    """Throughput, peak memory and batch of an evaluation. unit: 'tokens', 'bytes', 'bases'."""
     return [
         Cost(
             name=f"eval_{unit}_per_second", value=result.tokens_per_second, unit=f"{unit}/s",
@@ -193,6 +194,7 @@ def evaluation_costs(result: LikelihoodResult, unit: str, conditions: dict[str, 
             name="eval_peak_memory_bytes", value=result.peak_memory_bytes, unit="bytes",
             method=result.peak_memory_method, conditions=conditions,
         ),
+        Cost(name="eval_batch_size", value=result.batch_size, unit="windows", method=BATCH_METHOD, conditions=conditions),
     ]  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from goatbench.records.record import Cost, Measurement, Metric, Outcome, TaskCard
 from goatbench.spec import GenomeRunSpec
 
+from .causal import BATCH_METHOD
 from .genome import SOURCE, TRAINING, GenomeTask, codes_of, device_of, interpolated, letters_note, markov_models, write_inputs
 from .genome_gc_files import write_artifacts
 
@@ -72,15 +73,19 @@ class GenomeGc(GenomeTask):
     def measure(self, spec: GenomeRunSpec, net: Decoder, data: GenomeData, folder: Path | None) -> Outcome:
         import time
 
+        from goatbench.training.memory import with_smaller_batches
+
         e = spec.evaluation
         places = _places(spec, data)
-        expected = expected_gc(net, _tokens(places.codes), e.generate, device_of(spec), max(1, e.batch_tokens // places.codes.shape[1]))
+        forced = lambda size: expected_gc(net, _tokens(places.codes), e.generate, device_of(spec), size)
+        expected, batch = with_smaller_batches(forced, max(1, e.batch_tokens // places.codes.shape[1]))
         start = time.process_time()
         drawn = free_running(net, places.codes[:, : e.prompt], e.generate, e.num_samples, spec.seed, device_of(spec))
         seconds = time.process_time() - start
         measurements = _all_measurements(spec, data, places, expected, drawn)
         rate = drawn.size / max(seconds, 1e-9)
         costs = [Cost(name="generated_bases_per_cpu_second", value=rate, unit="bases/s", method="process CPU time, rank 0")]
+        costs.append(Cost(name="eval_batch_size", value=batch, unit="windows", method=BATCH_METHOD))
         artifacts = write_inputs(folder, data)
         artifacts += write_artifacts(folder, data, places, expected, drawn) if folder is not None else []
         notes = [letters_note(data), *_composition_notes(places.real, drawn)]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from goatbench.records.record import Cost, Examples, Measurement, Metric, Outcome, TaskCard
 from goatbench.spec import GenomeRunSpec
 
-from .causal import position_curve, unit_contradictions
+from .causal import BATCH_METHOD, position_curve, unit_contradictions
 from .genome import SOURCE, TRAINING, GenomeTask, codes_of, evaluate, letters_note, markov_models, write_inputs
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ class GenomeNll(GenomeTask):
         costs = [
             Cost(name="eval_bases_per_second", value=forward.tokens_per_second, unit="bases/s", method=forward.tokens_per_second_method),
             Cost(name="eval_peak_memory_bytes", value=forward.peak_memory_bytes, unit="bytes", method=forward.peak_memory_method),
+            Cost(name="eval_batch_size", value=forward.batch_size, unit="windows", method=BATCH_METHOD),
         ]
         curves = [position_curve("bits_per_base", "context", forward, {"region": split})]
         notes, artifacts = [letters_note(data), *_too_good(spec, parts[0])], write_inputs(folder, data)

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from goatbench.records.record import Cost, Examples, Measurement, Metric, Outcome, TaskCard
 from goatbench.spec import VisionRunSpec
 
+from .causal import BATCH_METHOD
+
 if TYPE_CHECKING:
     from goatbench.data.images import ImageData
     from goatbench.models.vit import GoatViT
@@ -140,6 +142,7 @@ class VisionTask:
             for name, value, unit, method in (
                 ("eval_images_per_second", result.images_per_second, "images/s", result.images_per_second_method),
                 ("eval_peak_memory_bytes", result.peak_memory_bytes, "bytes", result.peak_memory_method),
+                ("eval_batch_size", result.batch_size, "images", BATCH_METHOD),
             ):
                 costs.append(Cost(name=name, value=value, unit=unit, method=method, conditions=where))
         return Outcome(measurements=measurements, costs=costs, examples=examples)

@@ -1,8 +1,15 @@
-"""Floating point operations of a decoder, by formula: counters miss the fused attention of a CPU and every custom kernel."""
+"""Floating point operations of a training step, by formula: counters miss the fused attention of a CPU and every custom kernel."""
 
 from __future__ import annotations
 
-from .decoder import Decoder
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+if TYPE_CHECKING:
+    from .decoder import Decoder
+    from .vit import GoatViT
 
 
 def training_flops_per_token(net: Decoder, length: int) -> int:
@@ -13,13 +20,27 @@ def training_flops_per_token(net: Decoder, length: int) -> int:
     width of q and k with the lanes of the prior, V that of v. All pairs are counted: the causal half is not taken off, as in PaLM
     and torch's counter. Elementwise work (norms, GELU, rotation, building the lanes) is left out.
     """
-    weights = net.head.weight.numel()
-    pairs = 0
-    for block in net.blocks:
+    return 3 * 2 * (net.head.weight.numel() + _multiplications(net.blocks, length))
+
+
+def training_flops_per_image(net: GoatViT, side: int) -> int:
+    """FLOPs of one training step, per image of side x side pixels: as for a decoder, each of its tokens attending to all; the patches
+    are one more matrix product, and the head reads one vector an image."""
+    height, width = net.patch_embed.patch_size
+    patches = (side // height) * (side // width)
+    tokens = patches + net.num_prefix_tokens
+    embedding = patches * net.patch_embed.proj.weight.numel()
+    return 3 * 2 * (embedding + tokens * _multiplications(net.blocks, tokens) + net.head.weight.numel())
+
+
+def _multiplications(blocks: Iterable[nn.Module], length: int) -> int:
+    """Of one token in all blocks, in a sequence of `length` tokens."""
+    weights = pairs = 0
+    for block in blocks:
         attention, layout = block.attn, block.attn.head_layout
         linear = [attention.q_proj, attention.k_proj, attention.v_proj, attention.proj, block.mlp.fc1, block.mlp.fc2]
         linear += [] if attention.gate is None else [attention.gate]
         weights += sum(layer.weight.numel() for layer in linear)
         width = layout.content_dim + attention.scheme.num_lanes
         pairs += layout.num_q * length * (width + layout.value_dim)
-    return 3 * 2 * (weights + pairs)
+    return weights + pairs

@@ -56,7 +56,7 @@ def evaluate(
     With torch.distributed initialised, each rank's loader gives its own shard, of any size and without padding; no collective runs
     before a rank is through its shard. num_examples is the size of the whole data set: any other count, or an id seen twice, raises
     EvaluationError. autocast_dtype: None computes in the net's own dtype; metrics are always float32.
-    Out of CUDA memory, the rank halves its batch and starts its shard again from the first sample.
+    Out of memory, the rank halves its batch and starts its shard again from the first sample.
     """
     shard = _Shard(
         net=net, device=torch.device(device), num_examples=num_examples, autocast_dtype=autocast_dtype, progress_label=progress_label,

@@ -40,8 +40,8 @@ def evaluate_lm(
     the attention kernel's is.
     With torch.distributed initialised, each rank's batches are its own shard, of any size; num_windows is the size of the whole data
     set: any other count, or an id seen twice, raises EvaluationError, and so do values that are not finite.
-    autocast_dtype: None computes in the net's own dtype; the loss is float32, its sums float64. Out of CUDA memory, the rank halves
-    its batch and starts again.
+    autocast_dtype: None computes in the net's own dtype; the loss is float32, its sums float64. Out of memory, the rank halves its
+    batch and starts again.
     """
     shard = _Shard(
         net=net, device=torch.device(device), num_examples=num_windows, autocast_dtype=autocast_dtype, progress_label=progress_label,

@@ -14,8 +14,11 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import torch
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +41,21 @@ def peak(device: torch.device) -> PeakMemory:
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """cuBLAS and cuDNN report a failed workspace allocation as a plain RuntimeError."""
-    return isinstance(error, torch.OutOfMemoryError) or "ALLOC_FAILED" in str(error)
+    """cuBLAS and cuDNN report a failed workspace allocation as a plain RuntimeError, and so does the allocator of the CPU."""
+    said = str(error)
+    return isinstance(error, torch.OutOfMemoryError) or "ALLOC_FAILED" in said or "can't allocate memory" in said
+
+
+def with_smaller_batches(run: Callable[[int], T], batch: int) -> tuple[T, int]:
+    """run(batch), and where memory does not suffice again from the start with half of it, down to 1: (its result, the batch used)."""
+    while True:
+        try:
+            return run(batch), batch
+        except RuntimeError as error:
+            if not is_out_of_memory(error) or batch == 1:
+                raise
+        batch //= 2
+        torch.cuda.empty_cache()  # here, where the failed batch's tensors are no longer held by its exception
 
 
 def resident_rise(run: Callable[[], object]) -> int:

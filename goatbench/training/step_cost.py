@@ -53,10 +53,13 @@ class TrainingStep:
         return net.to(self.device)
 
     def prepare(self, net: nn.Module | None = None) -> None:
-        self.net = self.build() if net is None else net
-        self.optimizer = make_optimizer(self.net, self.spec.training, self.spec.learning_rate)
+        self.set_up(self.build() if net is None else net)
         self.tokens = torch.randint(self.spec.model.num_scored, (self.batch, self.length + 1), device=self.device)
         self.whole()
+
+    def set_up(self, net: nn.Module) -> None:
+        self.net = net
+        self.optimizer = make_optimizer(net, self.spec.training, self.spec.learning_rate)
 
     def forward(self) -> None:
         with self.autocast():
@@ -107,7 +110,7 @@ def measure_step(spec: GenomeRunSpec, length: int, batch: int, method: str) -> d
     if method == "rss":
         found: dict[str, Any] = {"peak": resident_rise(step.prepare)}
     elif method == "estimate":
-        found = _bytes(_fake_levels(step))
+        found = _bytes(fake_levels(step, step.build()))
     else:
         found = _bytes(allocation_levels(phases) if method == "allocations" else cuda_levels(phases, device))
         seconds, timed = _seconds(step.whole, device)
@@ -131,10 +134,11 @@ def kernels_at(spec: GenomeRunSpec, length: int, batch: int, device: str) -> tup
             return train, kernels_used(net, tokens)
 
 
-def _fake_levels(step: TrainingStep) -> dict[str, Level]:
-    """ValueError for a mechanism whose course depends on the values of tensors."""
+def fake_levels(step: TrainingStep, net: nn.Module) -> dict[str, Level]:
+    """Levels of `prepare` and of the step's phases, of a copy of net (step.build()) with fake tensors. ValueError for a mechanism whose
+    course depends on the values of tensors."""
     mode = FakeTensorMode()
-    net = fake_copy(step.build(), mode)
+    net = fake_copy(net, mode)
     try:
         with mode, LiveStorages() as live:
             live.add([*net.parameters(), *net.buffers()])
@@ -199,7 +203,7 @@ def _or_refused(spec: GenomeRunSpec, length: int, batch: int, method: str) -> di
     except ValueError as error:  # a mechanism or a kernel that objects
         return {"refused": str(error)}
     except RuntimeError as error:
-        if not is_out_of_memory(error) and "can't allocate memory" not in str(error):
+        if not is_out_of_memory(error):
             raise
         return {"refused": "out of memory"}
 

@@ -10,7 +10,7 @@ import yaml
 from goatbench import cli, listing
 from goatbench.registry import attentions
 
-VERBS = ("run", "list", "show", "check", "leaderboard", "compare", "report", "submit", "doctor")
+VERBS = ("run", "list", "show", "plan", "check", "leaderboard", "compare", "report", "submit", "export", "doctor")
 
 
 def call(capsys, *arguments):
@@ -51,6 +51,10 @@ MISTAKES = [
     (["compare", "20261129t202833-0d61a9b3-ffffff", "goat"], "no finished run 20261129t202833-0d61a9b3-ffffff"),
     (["show", "goat", "--repro"], "'goat' is no run id"),
     (["submit", "no-such-run"], "neither a run id"),
+    (["plan", "task=vit_res51"], "did you mean 'vit_res512'?"),
+    (["plan", "--memory", "much"], "--memory 'much' is no amount of memory"),
+    (["export", "20261129t202833-0d61a9b3-ffffff"], "Missing option"),
+    (["data", "chek"], "No such command 'chek'"),
 ]
 
 
@@ -75,6 +79,8 @@ def test_a_mistake_leaves_nothing_behind(tmp_path):
 QUICK = [
     ["--help"],
     ["run", "--help"],
+    ["plan", "--help"],
+    ["data", "check", "--help"],
     ["list"],
     ["show", "vit_res512"],
     ["show", "goat"],

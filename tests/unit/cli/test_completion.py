@@ -44,6 +44,8 @@ def test_all_values_after_the_equals_sign():
         ("goatbench leaderboard genome_nll --scale pap", "paper"),
         ("goatbench leaderboard genome_nll --metric perp", "perplexity"),
         ("goatbench check --only needle/go", "needle/goat\nneedle/goat_sink"),
+        ("goatbench plan attention = rope_ax", "rope_axial\nrope_axial_ape"),
+        ("goatbench data check genome_e", "genome_embedded"),
         ("goatbench lea", "leaderboard"),
     ],
 )

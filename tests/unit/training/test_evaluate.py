@@ -90,7 +90,11 @@ class Hungry(nn.Module):
         return self.net(images)
 
 
-@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when calling")])
+CPU_REFUSAL = "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."
+REFUSALS = [torch.OutOfMemoryError("CUDA out of memory"), *map(RuntimeError, ("CUBLAS_STATUS_ALLOC_FAILED when calling", CPU_REFUSAL))]
+
+
+@pytest.mark.parametrize("error", REFUSALS, ids=["cuda", "cublas", "cpu"])
 @pytest.mark.parametrize(("capacity", "used"), [(8, 8), (7, 4), (3, 2), (1, 1)])
 def test_out_of_memory_halves_the_batch_and_starts_again(net, made_up_loader, capacity, used, error):
     hungry = Hungry(net, capacity, error)

@@ -170,13 +170,14 @@ def test_values_that_are_not_finite_raise_with_their_window():
         run(net, batches(1))
 
 
-def test_out_of_memory_halves_the_batch_and_starts_again():
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("CPUAllocator: can't allocate memory")])
+def test_out_of_memory_halves_the_batch_and_starts_again(error):
     net = make_net()
     expected = run(net, batches(N))
 
     def hungry(_, args):
         if len(args[0]) > 3:
-            raise torch.OutOfMemoryError("CUDA out of memory")
+            raise error
 
     net.token_embedding.register_forward_pre_hook(hungry)
     result = run(net, batches(N))

@@ -11,7 +11,7 @@ from goatbench.compose import compose
 from goatbench.models import build_decoder
 from goatbench.models.flops import training_flops_per_token
 from goatbench.training.live_storages import LiveStorages
-from goatbench.training.memory import allocation_levels, resident_rise
+from goatbench.training.memory import allocation_levels, is_out_of_memory, resident_rise, with_smaller_batches
 from goatbench.training.step_cost import kernels_at, measure_step
 
 MIB = 2**20
@@ -100,3 +100,23 @@ def test_the_kernel_is_that_of_the_length():
 def test_unknown_method():
     with pytest.raises(ValueError, match="one of cuda_allocator, allocations, rss, estimate"):
         measure_step(spec_of("nope"), 8, 1, "guess")
+
+
+def test_the_allocator_of_the_cpu_refuses_in_the_words_that_are_looked_for():
+    with pytest.raises(RuntimeError) as refused:
+        torch.empty(2**55, dtype=torch.uint8)
+    assert is_out_of_memory(refused.value)
+
+
+def test_a_batch_that_does_not_fit_is_halved_until_it_does():
+    tried = []
+
+    def run(batch):
+        tried.append(batch)
+        if batch > 3:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        return batch
+
+    assert with_smaller_batches(run, 13) == (3, 3) and tried == [13, 6, 3]
+    with pytest.raises(torch.OutOfMemoryError):
+        with_smaller_batches(lambda batch: (_ for _ in ()).throw(torch.OutOfMemoryError("CUDA out of memory")), 4)

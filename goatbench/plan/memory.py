@@ -1,0 +1,143 @@
+"""Peak memory of one training step on one device, and the largest batch that a device holds.
+
+Fake tensors run the step (forward with loss, backward, optimizer) of the run's own model, batch and precision, and their live
+storages are counted: training.step_cost's method `estimate`, under the kernels of the CPU. A GPU adds its context, workspaces of
+libraries and what its allocator cannot use.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..attention.kernels.select import get_kernel
+from ..attention.packing import packed
+from ..errors import UsageError
+from ..metrics.token_nll import token_nll
+from ..models import build_vit
+from ..registry import tasks
+from ..training.classifier import make_criterion
+from ..training.step_cost import TrainingStep, fake_levels
+from .undrawn import Undrawn
+
+METHOD = "estimate: live storages of fake tensors in one training step, under the kernels of the CPU"
+UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+Phases = dict[str, int]  # phase -> most bytes held in it
+
+
+class PlannedStep(TrainingStep):
+    """A training step of a decoder as its task trains it: with gradients of earlier batches where they accumulate."""
+
+    def __init__(self, spec: Any, batch: int, accumulates: bool) -> None:
+        super().__init__(spec, getattr(spec.model, "seq_len", 0), batch, torch.device("cpu"))
+        self.accumulates = accumulates
+
+    @property
+    def phases(self) -> dict[str, Callable[[], None]]:
+        earlier = {"first forward": self.forward, "first backward": self.backward} if self.accumulates else {}
+        return {**earlier, "forward": self.forward, "backward": self.backward, "optimizer": self.optimize}
+
+    def forward(self) -> None:
+        last = tasks.get(self.spec.task.name).answer_tokens(self.spec)
+        inputs, targets = self.tokens[:, :-1], self.tokens[:, 1:]
+        is_packed = getattr(self.spec.data, "packing", "concat") == "documents"
+        with self.autocast():
+            where = packed(inputs == self.spec.model.vocab_size - 1) if is_packed else ()
+            hidden = self.net.hidden(inputs, *where)
+            logits = self.net.head(hidden if last is None else hidden[:, -last:])
+            nll, is_scored = token_nll(logits, targets if last is None else targets[:, -last:], self.spec.model.num_scored)
+            self.loss = nll.sum() / is_scored.sum().clamp_min(1)
+
+
+class ImageStep(PlannedStep):
+    """A training step of a ViT."""
+
+    def build(self) -> nn.Module:
+        spec = self.spec
+        net = build_vit(spec.model, spec.attention, get_kernel(spec.kernel))
+        net.set_grad_checkpointing(spec.trainer.checkpoint_activations)
+        return net.to(torch.bfloat16) if spec.trainer.precision == "bf16-true" else net
+
+    def prepare(self, net: nn.Module | None = None) -> None:
+        model, augmentation = self.spec.model, self.spec.data.augmentation
+        dtype = torch.bfloat16 if self.spec.trainer.precision == "bf16-true" else torch.float32
+        self.tokens = torch.zeros(self.batch, model.in_chans, model.image_size, model.image_size, dtype=dtype)
+        is_mixed = augmentation.mixup > 0 or augmentation.cutmix > 0
+        self.targets = torch.zeros(self.batch, model.num_classes) if is_mixed else torch.zeros(self.batch, dtype=torch.int64)
+        self.criterion = make_criterion(self.spec.training, augmentation)
+        self.set_up(self.build() if net is None else net)
+        self.whole()
+
+    def forward(self) -> None:
+        with self.autocast():
+            self.loss = self.criterion(self.net(self.tokens).float(), self.targets)
+
+
+def planned_step(spec: Any, batch: int, accumulates: bool) -> PlannedStep:
+    """batch: samples of one forward pass. Kernels of a GPU are replaced by those of the CPU, since fake tensors live there."""
+    spec = spec.model_copy(update={"kernel": "auto"}) if spec.kernel in ("flash", "flex") else spec
+    return (ImageStep if spec.domain == "vision" else PlannedStep)(spec, batch, accumulates)
+
+
+def build_undrawn(spec: Any) -> nn.Module:
+    """The run's model, its large weights without values. ValueError if a mechanism or kernel objects."""
+    with Undrawn():
+        return planned_step(spec, 1, False).build()
+
+
+def estimate(spec: Any, net: nn.Module, batch: int, accumulates: bool) -> Phases:
+    """Most bytes in each phase of a step on one device. ValueError if the mechanism or its kernel objects."""
+    levels = fake_levels(planned_step(spec, batch, accumulates), net)
+    return {name: level.peak for name, level in levels.items() if name != "prepare"}
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What a device of the given memory holds. batch: most samples of one forward pass (0: not even one). accumulate: trainer.accumulate
+    with which the global batch stays as it is and fits, and its peak; None if there is none."""
+
+    batch: int
+    peak_of_one: int
+    accumulate: int | None = None
+    peak: int = 0
+
+
+def largest_fit(spec: Any, net: nn.Module, limit: int, here: Phases) -> Fit:
+    """here: the phases at the run's own batch, which do not fit. Phases grow linearly with the batch; the answer is estimated again."""
+    machine = spec.trainer
+    share = spec.training.batch_size // (machine.devices * machine.num_nodes)  # samples of a device in one optimizer step
+    own, accumulates = share // machine.accumulate, machine.accumulate > 1
+    one = estimate(spec, net, 1, accumulates)
+    if max(one.values()) > limit:
+        return Fit(0, max(one.values()))
+    batch = max(1, min((1 + (limit - one[p]) * (own - 1) // (here[p] - one[p]) for p in here if here[p] > limit), default=1))
+    while batch > 1 and max(estimate(spec, net, batch, accumulates).values()) > limit:
+        batch -= 1
+    step = 2 if _pairs(spec) else 1  # mixup pairs the images of a batch
+    for part in sorted((d for d in range(step, batch + 1, step) if share % d == 0), reverse=True):
+        peak = max(estimate(spec, net, part, True).values())
+        if peak <= limit:
+            return Fit(batch - batch % step, max(one.values()), share // part, peak)
+    return Fit(batch - batch % step, max(one.values()))
+
+
+def _pairs(spec: Any) -> bool:
+    return spec.domain == "vision" and (spec.data.augmentation.mixup > 0 or spec.data.augmentation.cutmix > 0)
+
+
+def parse_bytes(text: str) -> int:
+    """'80GiB', '80GB', '512 MiB', '40g' -> bytes. UsageError for anything else."""
+    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?i?)b?\s*", text.lower())
+    if not found or found[2] not in UNITS or float(found[1]) <= 0:
+        raise UsageError(f"--memory {text!r} is no amount of memory: write 80GiB (2^30 bytes), 80GB (10^9) or a number of bytes")
+    return int(float(found[1]) * UNITS[found[2]])
+
+
+def show_bytes(count: int) -> str:
+    """'61.3 GiB', '812 MiB'."""
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"

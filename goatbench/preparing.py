@@ -1,0 +1,217 @@
+"""`goatbench data prepare NAME` and `goatbench data check NAME`: what a run would do with its data at the start, done beforehand.
+
+The loaders are those of the runs; both verbs print what they find, a line a fact. No torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from .config_tree import ConfigTree
+from .errors import UsageError
+
+if TYPE_CHECKING:
+    from .data.split import ImageSource
+    from .spec import TextDataSpec
+
+TASKS = {"images": "vit_res224", "genome": "genome_nll", "text": "lm_length", "toy": "needle", "stories": "babilong"}  # any one
+IMAGENET_CLASSES = 1000
+IMAGENET_COUNTS = {"train": 1_281_167, "test": 50_000}
+IMAGENET_ANCHORS = {0: "n01440764", 1: "n01443537", 207: "n02099601", 388: "n02510455", 999: "n15075141"}  # index -> WordNet id
+CHUNK = 2**24
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """level: ok, warning (unusual, but it may be meant) or broken."""
+
+    level: Literal["ok", "warning", "broken"]
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.level:7}  {self.text}"
+
+
+def data_spec(name: str, overrides: list[str], config_dir: str | None = None) -> Any:
+    """The data part of a run with data=NAME. overrides: data.path=..., data.root=..., as for run."""
+    from .compose import compose
+
+    tree = ConfigTree.find(config_dir)
+    name = name.removeprefix("data=")
+    tree.check("data", name)
+    kind = tree.read("data", name).get("kind")
+    if kind not in TASKS:
+        raise UsageError(f"data={name} is of kind '{kind}', which is none of {', '.join(TASKS)}")
+    if foreign := [line for line in overrides if not line.lstrip("+").startswith("data.")]:
+        raise UsageError(f"'{foreign[0]}': data takes keys of the data only, such as data.path=PATH")
+    return compose([f"task={TASKS[kind]}", "attention=nope", "scale=smoke", f"data={name}", *overrides], config_dir).spec.data
+
+
+def prepare(data: Any) -> Iterator[Fact]:
+    """Reads, encodes and keeps what runs need, where that is not done yet; then says what is there. UsageError if it cannot be read."""
+    yield from {"images": _images, "genome": _genome, "text": _text, "toy": _toy, "stories": _stories}[data.kind](data)
+
+
+def check(data: Any) -> Iterator[Fact]:
+    """As `prepare`, and then reads everything again that can be compared: hashes, counts, order of the labels."""
+    yield from prepare(data)
+    if data.kind == "images":
+        yield from _check_images(data)
+    elif data.kind == "genome":
+        yield from _check_genome(data)
+    elif data.kind == "text":
+        yield from _check_text(data)
+    elif data.kind == "stories":
+        from .data.stories.sources import text_of
+
+        yield from _check_text(text_of(data))
+
+
+# Images
+
+
+def _images(data: Any) -> Iterator[Fact]:
+    from .data.sources import load_source
+
+    source = load_source(data)
+    counts = {name: len(source.split(name)) for name in ("train", "validation", "test")}
+    listed = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+    yield Fact("ok", f"{source.name}: {listed} images, {len(source.class_names)} classes; fingerprint {source.fingerprint[:16]}")
+
+
+def _check_images(data: Any) -> Iterator[Fact]:
+    import numpy as np
+
+    from .data.sources import load_source
+
+    source = load_source(data)
+    by_split = {name: np.bincount(source.split(name).labels, minlength=len(source.class_names)) for name in ("train", "validation", "test")}
+    for name in ("train", "test"):
+        counts = by_split[name]
+        if empty := [source.class_names[k] for k in np.flatnonzero(counts == 0)]:
+            yield Fact("broken", f"{len(empty)} classes have no {name} image: {', '.join(empty[:3])}")
+        else:
+            yield Fact("ok", f"{name}: {counts.min():,} to {counts.max():,} images a class")
+    yield from _unreadable(source)
+    if len(source.class_names) == IMAGENET_CLASSES:
+        found = {"train": int(by_split["train"].sum() + by_split["validation"].sum()), "test": int(by_split["test"].sum())}
+        yield from imagenet_facts(source.class_names, found)
+
+
+def _unreadable(source: ImageSource) -> Iterator[Fact]:
+    """The first image of each class in the test split, decoded."""
+    import numpy as np
+
+    from .data.decode import UnreadableImageError
+
+    split, bad = source.split("test"), []
+    firsts = np.unique(split.labels, return_index=True)[1].tolist()
+    for index in firsts:
+        try:
+            split.image(index)
+        except UnreadableImageError as error:
+            bad.append(str(error))
+    yield Fact("broken", f"{len(bad)} of {len(firsts)} images tried cannot be read: {bad[0]}") if bad else Fact(
+        "ok", f"{len(firsts)} test images tried, one a class: all can be read"
+    )
+
+
+def imagenet_facts(class_names: tuple[str, ...], counts: dict[str, int]) -> Iterator[Fact]:
+    """Whether a set of 1,000 classes is ImageNet-1k in the label order of pretrained weights, and whole. counts: all of train, test."""
+    if any(name.isdigit() for name in class_names):
+        yield Fact("warning", "label order: classes have numbers for names, so it cannot be compared with ImageNet's")
+        return
+    wrong = [(index, wnid) for index, wnid in IMAGENET_ANCHORS.items() if class_names[index : index + 1] != (wnid,)]
+    if wrong:
+        index, wnid = wrong[0]
+        yield Fact("warning", f"label order: class {index} is '{class_names[index]}', in ImageNet-1k it is {wnid}")
+        return
+    yield Fact("ok", f"label order: that of ImageNet-1k, at {len(IMAGENET_ANCHORS)} of 1,000 places")
+    for name, expected in IMAGENET_COUNTS.items():
+        level = "ok" if counts[name] == expected else "warning"
+        yield Fact(level, f"{name} and validation together: {counts[name]:,}" if name == "train" else f"{name}: {counts[name]:,}")
+        if level == "warning":
+            yield Fact(level, f"ImageNet-1k has {expected:,} of these")
+
+
+# DNA
+
+
+def _genome(data: Any) -> Iterator[Fact]:
+    from .data.genome.sources import load_sequence
+
+    sequence = load_sequence(data)
+    for name, row in sequence.genome.report().items():
+        yield Fact("ok", f"{name}: {row['length']:,} bases, {100 * row['n_fraction']:.2f} % N, M5 {row['m5']}")
+    for split in dict.fromkeys(interval.split for interval in sequence.intervals):
+        parts = [interval for interval in sequence.intervals if interval.split == split]
+        yield Fact("ok", f"{split}: {sum(i.end - i.start for i in parts):,} bases in {len(parts)} intervals")
+    yield Fact("ok", f"fingerprint {sequence.fingerprint()[:16]}")
+
+
+def _check_genome(data: Any) -> Iterator[Fact]:
+    """The encoded bases again: their MD5 in capital letters is that of the FASTA when it was encoded (N for all that is no A C G T)."""
+    import numpy as np
+
+    from .data.genome.sources import load_sequence
+    from .data.genome.splits import check_disjoint
+
+    sequence = load_sequence(data)
+    check_disjoint(sequence.intervals, 0)
+    yield Fact("ok", "splits do not overlap")
+    letters = np.frombuffer(b"ACGTNNNN", np.uint8)
+    for name, file in sequence.genome.files.items():
+        if file.counts["other"]:
+            yield Fact("warning", f"{name}: {file.counts['other']:,} letters other than A C G T N, read as N; its M5 is not compared")
+            continue
+        whole = hashlib.md5(usedforsecurity=False)
+        for start in range(0, file.length, CHUNK):
+            whole.update(letters[sequence.genome.codes(name, start, min(start + CHUNK, file.length)) & 7])
+        same = whole.hexdigest() == file.m5
+        yield Fact("ok" if same else "broken", f"{name}: the encoded bases {'have' if same else 'do not have'} the M5 of the FASTA")
+
+
+# Text
+
+
+def _text(data: TextDataSpec) -> Iterator[Fact]:
+    from .data.text.sources import load_text
+
+    for split, shard in load_text(data).shards.items():
+        tokens = "" if shard.unit == "bytes" else f", {shard.num_tokens:,} tokens"
+        yield Fact("ok", f"{split}: {shard.num_documents:,} documents, {shard.num_bytes:,} bytes{tokens}, sha256 {shard.sha256[:16]}")
+
+
+def _check_text(data: TextDataSpec) -> Iterator[Fact]:
+    """The token files again: their hash is that of the encoding, and every document begins with BOS."""
+    from .data.text.sources import load_text
+
+    for split, shard in load_text(data).shards.items():
+        same = _sha256(Path(shard.path)) == shard.sha256
+        yield Fact("ok" if same else "broken", f"{split}: the tokens {'have' if same else 'do not have'} the sha256 of the encoding")
+        starts = shard.offsets[:-1]
+        whole = bool((shard.tokens[starts] == shard.bos).all()) and int((shard.tokens == shard.bos).sum()) == len(starts)
+        yield Fact("ok" if whole else "broken", f"{split}: {len(starts):,} documents, {'each' if whole else 'not each'} behind one BOS")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# What is made up
+
+
+def _toy(data: Any) -> Iterator[Fact]:
+    yield Fact("ok", f"{data.name} is made up as it is needed: nothing to prepare")
+
+
+def _stories(data: Any) -> Iterator[Fact]:
+    from .data.stories.sources import fingerprint_of, text_of
+
+    yield from _text(text_of(data))
+    yield Fact("ok", f"{data.name}: questions {', '.join(data.questions)}; fingerprint {fingerprint_of(data)[:16]}")

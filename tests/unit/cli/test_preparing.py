@@ -1,0 +1,123 @@
+"""`goatbench data prepare` and `data check`: what they say is there, and what damage they find."""
+
+from __future__ import annotations
+
+import pytest
+from PIL import Image
+
+from goatbench import cli
+from goatbench.preparing import IMAGENET_ANCHORS, imagenet_facts
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("GOATBENCH_CACHE", str(tmp_path / "cache"))
+    from goatbench.data.genome.sources import _load as genome
+    from goatbench.data.text.sources import _load as text
+
+    for loader in (genome, text):
+        loader.cache_clear()
+    yield
+    for loader in (genome, text):
+        loader.cache_clear()
+
+
+def call(capsys, *arguments):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(list(arguments))
+    out, err = capsys.readouterr()
+    return ended.value.code, out, err
+
+
+def documents(path, count=16):
+    path.mkdir()
+    for number in range(count):
+        (path / f"{number:02}.txt").write_text(f"document {number}, ")
+    return path
+
+
+def test_text_is_encoded_once_and_checked_by_its_hash(tmp_path, capsys):
+    text = f"data.path={documents(tmp_path / 'text')}"
+    code, out, _ = call(capsys, "data", "prepare", "text_files", text)
+    assert code == 0 and "train: 12 documents" in out and "test: 2 documents" in out
+    (tokens,) = (tmp_path / "cache").rglob("train.tokens")
+    made = tokens.stat().st_mtime_ns
+    code, out, _ = call(capsys, "data", "check", "text_files", text)
+    assert code == 0 and out.count("have the sha256") == 3 and tokens.stat().st_mtime_ns == made
+    content = bytearray(tokens.read_bytes())
+    content[4] ^= 1
+    tokens.write_bytes(content)
+    code, out, _ = call(capsys, "data", "check", "text_files", text)
+    assert code == 1 and "broken   train: the tokens do not have the sha256" in out
+
+
+def test_dna_is_compared_with_its_fasta_letter_by_letter(tmp_path, capsys):
+    fasta, split = tmp_path / "x.fa", tmp_path / "split.tsv"
+    fasta.write_text(">one\n" + "ACGTNacgtn" * 30 + "\n")
+    rows = [("one", 0, 100, "train"), ("one", 100, 200, "validation"), ("one", 200, 300, "test")]
+    lines = ["\t".join(map(str, row)) for row in [("contig", "start", "end", "split"), *rows]]
+    split.write_text("\n".join(lines) + "\n")
+    asked = ["fasta", f"data.fasta={fasta}", "data.split=file", f"data.split_file={split}"]
+    code, out, err = call(capsys, "data", "check", *asked)
+    assert code == 0, err
+    assert "one: 300 bases, 20.00 % N" in out and "have the M5 of the FASTA" in out and "train: 100 bases in 1 intervals" in out
+    (codes,) = (tmp_path / "cache").rglob("*.codes")
+    codes.write_bytes(bytes([1]) + codes.read_bytes()[1:])
+    code, out, _ = call(capsys, "data", "check", *asked)
+    assert code == 1 and "one: the encoded bases do not have the M5" in out
+
+
+def image_tree(root, broken=False):
+    for part, count in (("train", 3), ("val", 2)):
+        for name in ("cat", "dog"):
+            folder = root / part / name
+            folder.mkdir(parents=True)
+            for number in range(count):
+                Image.new("RGB", (8, 8)).save(folder / f"{number}.png")
+    if broken:
+        (root / "val" / "dog" / "0.png").write_bytes(b"no image")
+    return root
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_images_are_counted_by_class_and_tried(tmp_path, capsys, broken):
+    root = image_tree(tmp_path / "tree", broken)
+    code, out, _ = call(capsys, "data", "check", "imagenet_folder", f"data.root={root}")
+    assert "4 test images, 2 classes" in out and "test: 2 to 2 images a class" in out
+    assert code == broken
+    assert ("1 of 2 images tried cannot be read" in out) == broken
+
+
+def test_label_order_of_imagenet_is_compared_at_known_places():
+    names = [f"n{number:08}" for number in range(1000)]
+    for index, wnid in IMAGENET_ANCHORS.items():
+        names[index] = wnid
+    whole = {"train": 1_281_167, "test": 50_000}
+    facts = list(imagenet_facts(tuple(names), whole))
+    assert {fact.level for fact in facts} == {"ok"}
+    short = list(imagenet_facts(tuple(names), {**whole, "train": 1_281_166}))
+    assert [fact.level for fact in short] == ["ok", "warning", "warning", "ok"]
+    names[207], names[208] = names[208], names[207]
+    (fact,) = imagenet_facts(tuple(names), whole)
+    assert fact.level == "warning" and "class 207" in fact.text
+    (fact,) = imagenet_facts(tuple(map(str, range(1000))), whole)
+    assert "numbers" in fact.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["prepare", "text_embeded"], "did you mean 'text_embedded'?"),
+        (["check", "imagenet_folder"], "data.root"),
+        (["check", "synthetic", "seed=1"], "keys of the data only"),
+        (["check", "text_files", "data.pth=x"], "did you mean 'data.path'?"),
+    ],
+)
+def test_mistakes_are_one_line(capsys, arguments, expected):
+    code, out, err = call(capsys, "data", *arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1) and expected in err
+
+
+def test_what_is_made_up_needs_nothing(capsys):
+    code, out, _ = call(capsys, "data", "check", "synthetic")
+    assert code == 0 and "made up" in out
