@@ -1,4 +1,5 @@
-"""The command line: verbs, one line an error, exit codes 0 ok, 1 a run failed, 2 usage, 3 broken installation, 130 interrupted.
+"""The command line: verbs, one line an error, exit codes 0 ok, 1 a run failed, 2 usage, 3 broken installation, 75 stopped by SIGUSR1,
+130 interrupted.
 
 Nothing heavy is imported up here: `goatbench --help` and `goatbench list` answer at once, without torch and Hydra.
 """
@@ -13,7 +14,7 @@ from typing import Annotated
 import typer
 
 from .completion import complete_name_or_run, complete_override
-from .errors import UsageError
+from .errors import PreemptedError, RankError, UsageError
 from .options import ConfigDir, ResultsDir, RunsDir
 from .registry import nearest
 from .result_verbs import compare, leaderboard, report, submit
@@ -82,7 +83,7 @@ def run(
 
         print(yaml.safe_dump(composed.spec.model_dump(mode="json"), sort_keys=False, default_flow_style=None), end="")
         return
-    _terminate_like_ctrl_c()
+    _handle_signals()
     spec = composed.spec
     _tell(f"{spec.task.name} with {spec.attention.name}, scale {spec.scale}, seed {spec.seed}: loading PyTorch and the data ...")
     from .execute import execute
@@ -216,6 +217,10 @@ def main(argv: list[str] | None = None) -> None:
         code = app(args=argv, prog_name="goatbench", standalone_mode=False)
     except UsageError as error:
         code = _complain(str(error), 2)
+    except PreemptedError as error:
+        code = _complain(str(error), 75)  # sysexits.h: EX_TEMPFAIL, try again
+    except RankError as error:
+        code = _complain(str(error), 1)
     except click_error as error:
         code = _usage_error(error)
     except (KeyboardInterrupt, typer.Abort):
@@ -263,9 +268,14 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _terminate_like_ctrl_c() -> None:
-    """SIGTERM ends a run the way Ctrl-C does: with a record that says so."""
+def _handle_signals() -> None:
+    """SIGTERM ends a run the way Ctrl-C does: with a record that says so. SIGUSR1, the word of a cluster that will start the same
+    command again, ends it without a record. Training takes both between two steps, after a checkpoint."""
     import signal
+
+    def preempt(number: int, frame: object) -> None:
+        raise PreemptedError("stopped by SIGUSR1; the same command goes on")
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell job inherits 'ignore'
+    signal.signal(signal.SIGUSR1, preempt)

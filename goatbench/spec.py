@@ -330,12 +330,15 @@ class StoryEvaluationSpec(Strict):
 
 
 class TrainerSpec(Strict):
-    """The machine side: handed to Lightning. Not part of a run's identity, but for precision."""
+    """The machine side: handed to Lightning. Not part of a run's identity, but for precision.
+
+    checkpoint_steps, checkpoint_minutes: how often a training that is under way is saved; None: not on this account.
+    """
 
     accelerator: Literal["cpu", "gpu", "auto"] = "cpu"
     devices: int = Field(default=1, gt=0)
     num_nodes: int = Field(default=1, gt=0)
-    strategy: Literal["auto", "ddp"] = "auto"
+    strategy: Literal["auto", "ddp", "fsdp2"] = "auto"
     precision: Literal["32-true", "bf16-mixed", "bf16-true"] = "32-true"
     num_threads: int = Field(default=1, gt=0, le=1024)
     num_workers: int = Field(default=0, ge=0)
@@ -343,6 +346,20 @@ class TrainerSpec(Strict):
     checkpoint_activations: bool = False
     compile: bool = False
     time_limit_minutes: float | None = Field(default=None, gt=0)
+    checkpoint_steps: int | None = Field(default=None, gt=0)
+    checkpoint_minutes: float | None = Field(default=10, gt=0)
+
+    @model_validator(mode="after")
+    def _has_gpus_to_shard_over(self) -> TrainerSpec:
+        if self.strategy == "fsdp2" and self.accelerator != "gpu":
+            raise ValueError(f"strategy=fsdp2 shards over GPUs, but accelerator={self.accelerator}: use trainer=fsdp2, or strategy=ddp")
+        return self
+
+    @property
+    def numerics(self) -> dict[str, Any]:
+        """What changes the order of sums, beside threads and processes, where it is not at its default."""
+        found = {"accumulate": self.accumulate, "compile": self.compile, "sharded": self.strategy == "fsdp2"}
+        return {name: value for name, value in found.items() if value is not False and (name != "accumulate" or value > 1)}
 
 
 class RunSpec(Strict):
@@ -367,6 +384,8 @@ class RunSpec(Strict):
             raise ValueError(
                 f"training.batch_size {self.training.batch_size} is global and no multiple of devices * num_nodes * accumulate = {parts}"
             )
+        if self.trainer.strategy == "fsdp2" and self.training.optimizer == "lamb":
+            raise ValueError("training.optimizer=lamb takes norms of whole parameters, which strategy=fsdp2 has nowhere: use strategy=ddp")
         return self
 
     @property
@@ -415,7 +434,8 @@ class RunSpec(Strict):
         part["training"].pop("default_learning_rate")
         part["training"]["learning_rate"] = self.learning_rate
         part["data"].pop("num_test", None)
-        return digest([part, self.trainer.num_threads, self.trainer.devices * self.trainer.num_nodes, data_fingerprint, source_hash])
+        made_by = [part, self.trainer.num_threads, self.trainer.devices * self.trainer.num_nodes, data_fingerprint, source_hash]
+        return digest([*made_by, self.trainer.numerics] if self.trainer.numerics else made_by)
 
 
 class VisionRunSpec(RunSpec):

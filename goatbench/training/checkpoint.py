@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor, nn
@@ -15,18 +16,38 @@ from ..errors import UsageError
 
 
 def save_checkpoint(path: Path, state_dict: Mapping[str, Tensor], meta: dict[str, Any]) -> None:
-    """Writes all or nothing: a temporary file in the same folder, flushed to the disk, then renamed."""
+    write_atomic(path, {"state_dict": {name: tensor.detach().cpu() for name, tensor in state_dict.items()}, "meta": meta})
+
+
+def write_atomic(path: Path, content: dict[str, Any]) -> None:
+    """Writes all or nothing: a temporary file in the same folder, flushed to the disk, then renamed.
+
+    UsageError in one line where the disk is full or the folder cannot be written; what lay at `path` before is still there.
+    """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with open(temporary, "xb") as file:
-            torch.save({"state_dict": {name: tensor.detach().cpu() for name, tensor in state_dict.items()}, "meta": meta}, file)
+            _save(content, file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+    except OSError as error:
+        hint = "what was saved before is kept: make room, or let the folder be written, and give the same command again"
+        raise UsageError(f"cannot write {path}: {error.strerror or error}; {hint}") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _save(content: dict[str, Any], file: BinaryIO) -> None:
+    try:
+        torch.save(content, file)
+    except RuntimeError as error:  # torch's own words when its writer was left half-way by an OSError
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from None
+        raise
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
