@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # a record holds no paths of this machine
 PATH_KEYS = ("runs_dir", *(f"data.{key}" for spec in RUN_SPECS.values() for key in spec.path_keys))
-NEVER_VARIANT = {"task", "attention", "scale", "seed", "retrain", *PATH_KEYS}
+NEVER_VARIANT = {"task", "attention", "scale", "seed", "retrain", "launch", *PATH_KEYS}
 OPEN_KEYS = (
     "attention.options", "attention.options_1d", "attention.options_2d", "attention.inner_options", "attention.tuned", "evaluation.pixels",
 )  # fmt: skip

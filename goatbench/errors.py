@@ -1,6 +1,10 @@
 """What the command line prints as one line."""
 
 
+PREEMPTED = 75  # exit code, sysexits.h: EX_TEMPFAIL, try again
+REQUEUES = "GOATBENCH_REQUEUES"  # environment variable of a job that its cluster will start again: SIGTERM, too, leaves no record
+
+
 class UsageError(Exception):
     """What was wrong, the value, what is allowed, what to do, in one line. The command line prints it and exits with 2."""
 

@@ -362,6 +362,27 @@ class TrainerSpec(Strict):
         return {name: value for name, value in found.items() if value is not False and (name != "accumulate" or value > 1)}
 
 
+class LaunchSpec(Strict):
+    """Where the processes of a run start: local, or as jobs of a Slurm cluster, which the rest is for. No part of a run's identity.
+
+    Each rank is a task of a job, with a GPU if the trainer uses them. grace_seconds: from SIGUSR1 to the end of a job; time for a
+    checkpoint. max_requeues: how often a job that ran out of time_minutes goes on. parallel: jobs of an array at a time.
+    setup: lines of shell before the run.
+    """
+
+    kind: Literal["local", "slurm"] = "local"
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    time_minutes: int = Field(default=240, gt=0)
+    memory_gb: float | None = Field(default=None, gt=0)
+    grace_seconds: int = Field(default=120, ge=30)
+    max_requeues: int = Field(default=20, ge=0)
+    parallel: int = Field(default=64, gt=0)
+    setup: list[str] = []
+
+
 class RunSpec(Strict):
     """One run, whatever its domain. `config_hash` leaves out what may not change a result (where files go, the machine, retrain)."""
 
@@ -372,6 +393,7 @@ class RunSpec(Strict):
     attention: AttentionSpec
     training: TrainingSpec
     trainer: TrainerSpec
+    launch: LaunchSpec = LaunchSpec()
     kernel: Literal["auto", "reference", "sdpa", "flash", "flex"] = "auto"
     seed: int = Field(default=0, ge=0, lt=2**31)
     runs_dir: str = Field(default="runs", min_length=1)
@@ -403,7 +425,7 @@ class RunSpec(Strict):
     @property
     def identity(self) -> dict[str, Any]:
         """The part of the configuration that can change a result."""
-        full = self.model_dump(mode="json", exclude={"runs_dir", "retrain", "trainer"})
+        full = self.model_dump(mode="json", exclude={"runs_dir", "retrain", "trainer", "launch"})
         full["precision"] = self.trainer.precision
         for path in self.path_keys:
             full["data"].pop(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ RUNS = {
 }
 
 
+@cache
 def spec_of(domain: str, *more: str) -> RunSpec:
     return compose([*RUNS[domain], *more]).spec
 

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload([f"goatbench.{name}" for name in ("execute", "training.fit", "training.classifier", "training.causal_lm")])
+MODULES = ("cli", "compose", "execute", "training.fit", "training.classifier", "training.causal_lm")
+CONTEXT.set_forkserver_preload(["hydra", "timm", *(f"goatbench.{name}" for name in MODULES)])
 LIMIT_SECONDS = 600  # a hang fails, a loaded machine does not
 
 

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
-from ..errors import PreemptedError, UsageError
+from ..errors import REQUEUES, PreemptedError, UsageError
 from ..spec import TrainerSpec
 from .checkpoint import write_atomic
 from .ranks import is_distributed
@@ -57,9 +57,10 @@ class Checkpoints(lightning.Callback):
                 signal.signal(number, self._ask)
 
     def _ask(self, number: int, frame: object) -> None:
-        if self.asked:
+        is_requeued = REQUEUES in os.environ  # a cluster sends both, one after the other
+        if self.asked and not is_requeued:
             raise KeyboardInterrupt
-        self.asked = number
+        self.asked = signal.SIGUSR1 if is_requeued else number
 
     def on_train_batch_end(
         self, trainer: lightning.Trainer, module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
