@@ -14,6 +14,7 @@ import forked
 import pytest
 import torch
 from domain_runs import RUNS, spec_of, train
+from PIL import Image
 
 from goatbench.cli import main
 from goatbench.compose import compose
@@ -139,6 +140,27 @@ def test_a_full_disk_is_one_line_and_the_last_checkpoint_is_kept(unbroken, tmp_p
     assert "training went on from a checkpoint after 3 steps" in record.notes
     (path,) = tmp_path.rglob("weights.pt")
     assert equal(torch.load(path, weights_only=True)["state_dict"], unbroken("toy")[0])
+
+
+def test_data_that_vanish_half_way_are_one_line_and_the_last_checkpoint_is_kept(tmp_path, monkeypatch):
+    root = tmp_path / "images"
+    for split, count in (("train", 12), ("val", 2)):
+        for wnid in ("n01440764", "n01443537", "n02102040"):
+            (root / split / wnid).mkdir(parents=True)
+            for number in range(count):
+                Image.new("L", (16, 16), 20 * number).save(root / split / wnid / f"{wnid}_{number}.JPEG", "PNG")
+    run = ["task=vit_res224", "attention=goat", "scale=smoke", "data=imagenet_folder", f"data.root={root}", "model.num_classes=3"]
+    run += ["data.num_train=8", "data.num_validation=1", "data.max_unreadable=0", "training.batch_size=2", "training.epochs=2"]
+    run += ["trainer.checkpoint_steps=1"]
+    composed = compose([*run, f"runs_dir={tmp_path / 'runs'}"])
+    at_step(monkeypatch, 5, lambda: (root / "train").rename(root / "gone"))
+    with pytest.raises(UsageError, match=r"JPEG: cannot be decoded .*No such file") as caught:
+        execute(composed)
+    assert "\n" not in str(caught.value) and len(list(tmp_path.rglob("resume.ckpt"))) == 1
+    (root / "gone").rename(root / "train")
+    record = execute(composed)
+    assert record.status == "ok" and record.budget.steps == 8
+    assert "training went on from a checkpoint after 6 steps" in record.notes
 
 
 def child(arguments: list[str], log: Path) -> None:
