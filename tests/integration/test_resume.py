@@ -150,8 +150,8 @@ def test_data_that_vanish_half_way_are_one_line_and_the_last_checkpoint_is_kept(
             for number in range(count):
                 Image.new("L", (16, 16), 20 * number).save(root / split / wnid / f"{wnid}_{number}.JPEG", "PNG")
     run = ["task=vit_res224", "attention=goat", "scale=smoke", "data=imagenet_folder", f"data.root={root}", "model.num_classes=3"]
-    run += ["data.num_train=8", "data.num_validation=1", "data.max_unreadable=0", "training.batch_size=2", "training.epochs=2"]
-    run += ["trainer.checkpoint_steps=1"]
+    run += ["data.num_train=8", "data.num_validation=1", "data.num_test=6", "data.max_unreadable=0"]
+    run += ["training.batch_size=2", "training.epochs=2", "trainer.checkpoint_steps=1"]
     composed = compose([*run, f"runs_dir={tmp_path / 'runs'}"])
     at_step(monkeypatch, 5, lambda: (root / "train").rename(root / "gone"))
     with pytest.raises(UsageError, match=r"JPEG: cannot be decoded .*No such file") as caught:
