@@ -1,4 +1,5 @@
-"""The command line: verbs, one line an error, exit codes 0 ok, 1 a run failed, 2 usage, 3 broken installation, 130 interrupted.
+"""The command line: verbs, one line an error, exit codes 0 ok, 1 a run failed, 2 usage, 3 broken installation, 75 stopped by SIGUSR1,
+130 interrupted.
 
 Nothing heavy is imported up here: `goatbench --help` and `goatbench list` answer at once, without torch and Hydra.
 """
@@ -13,7 +14,7 @@ from typing import Annotated
 import typer
 
 from .completion import complete_job, complete_name_or_run, complete_override
-from .errors import UsageError
+from .errors import PREEMPTED, REQUEUES, PreemptedError, RankError, UsageError
 from .options import ConfigDir, ResultsDir, RunsDir
 from .registry import nearest
 from .result_verbs import compare, leaderboard, report, submit
@@ -43,6 +44,7 @@ class Section(StrEnum):
     DATA = "data"
     EVALUATIONS = "evaluations"
     TRAINERS = "trainers"
+    LAUNCHERS = "launchers"
 
 
 @app.command()
@@ -55,6 +57,7 @@ def run(
     ] = False,
     jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, help="Jobs of a sweep at a time.")] = 1,
     cfg: Annotated[Cfg | None, typer.Option(help="Print the resolved configuration as YAML and stop.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be started (launch=slurm: the sbatch script).")] = False,
     config_dir: ConfigDir = None,
     run_id: Annotated[str | None, typer.Option(hidden=True)] = None,
     sweep_id: Annotated[str | None, typer.Option(hidden=True)] = None,
@@ -72,10 +75,10 @@ def run(
         raise UsageError(f"-j {jobs} needs -m: a single run is one process")
     if multirun and (run_id or cfg):
         raise UsageError("-m goes with neither --cfg nor --run-id")
-    if multirun:
+    if multirun or dry_run:
         from .launch import launch
 
-        raise typer.Exit(launch(overrides, jobs=jobs, config_dir=config_dir))
+        raise typer.Exit(launch(overrides, jobs=jobs, config_dir=config_dir, dry_run=dry_run))
     from .compose import compose
 
     composed = compose(overrides, config_dir)
@@ -84,7 +87,11 @@ def run(
 
         print(yaml.safe_dump(composed.spec.model_dump(mode="json"), sort_keys=False, default_flow_style=None), end="")
         return
-    _terminate_like_ctrl_c()
+    if composed.spec.launch.kind == "slurm":
+        from .launch import launch
+
+        raise typer.Exit(launch(overrides, config_dir=config_dir))
+    _handle_signals()
     spec = composed.spec
     _tell(f"{spec.task.name} with {spec.attention.name}, scale {spec.scale}, seed {spec.seed}: loading PyTorch and the data ...")
     from .execute import execute
@@ -192,7 +199,7 @@ def check(
     from .regression.check import check as check_all
     from .regression.suite import SMOKE
 
-    _terminate_like_ctrl_c()
+    _handle_signals()
     chosen = SMOKE if suite is None else Path(suite)
     raise typer.Exit(check_all(Asked(tuple(only or ()), chosen, markdown, junit, keep, update_golden, reason)))
 
@@ -253,6 +260,10 @@ def main(argv: list[str] | None = None) -> None:
         code = app(args=argv, prog_name="goatbench", standalone_mode=False)
     except UsageError as error:
         code = _complain(str(error), 2)
+    except PreemptedError as error:
+        code = _complain(str(error), PREEMPTED)
+    except RankError as error:
+        code = _complain(str(error), 1)
     except click_error as error:
         code = _usage_error(error)
     except (KeyboardInterrupt, typer.Abort):
@@ -300,9 +311,15 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _terminate_like_ctrl_c() -> None:
-    """SIGTERM ends a run the way Ctrl-C does: with a record that says so."""
+def _handle_signals() -> None:
+    """SIGTERM ends a run the way Ctrl-C does: with a record that says so. SIGUSR1, the word of a cluster that will start the same
+    command again, ends it without a record; so does SIGTERM in such a job. Training takes both between two steps, after a checkpoint."""
+    import os
     import signal
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    def preempt(number: int, frame: object) -> None:
+        raise PreemptedError(f"stopped by {signal.Signals(number).name}; the same command goes on")
+
+    signal.signal(signal.SIGTERM, preempt if REQUEUES in os.environ else signal.default_int_handler)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell job inherits 'ignore'
+    signal.signal(signal.SIGUSR1, preempt)

@@ -20,7 +20,7 @@ from .spec import DOMAIN_AXES, RUN_SPECS, RunSpec
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
 
-NEVER_VARIANT = {"task", "attention", "scale", "seed", "retrain", *PATH_KEYS}
+NEVER_VARIANT = {"task", "attention", "scale", "seed", "retrain", "launch", *PATH_KEYS}
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 from .errors import UsageError
 from .registry import CONFIG_GROUP, OWN, nearest, plugin_entry_points, provider_of, unknown
 
-GROUPS = ("task", "attention", "scale", "model", "data", "evaluation", "trainer")
+GROUPS = ("task", "attention", "scale", "model", "data", "evaluation", "trainer", "launch")
 
 
 @dataclass(frozen=True)

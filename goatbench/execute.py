@@ -12,13 +12,15 @@ import fcntl
 import os
 import re
 import shutil
+import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .errors import UsageError
+from . import rank_failures
+from .errors import PreemptedError, RankError, UsageError
 from .records.canonical import digest
 from .records.environment import describe_environment, package_version
 from .records.examples import write_examples
@@ -74,11 +76,13 @@ def _with_plugins(own: str, plugins: list[PluginInfo]) -> str:
 def execute(composed: Composed, run_id: str | None = None, sweep_id: str | None = None) -> RunRecord | None:
     """Runs one specification to its end and returns the record that now lies in `runs_dir`.
 
-    Raises UsageError for what the user can put right; then no run folder remains. Every other failure is a record.
+    Raises UsageError for what the user can put right; then no run folder remains. Raises PreemptedError when SIGUSR1 ended it; then
+    the folder remains without a record, and the same run id goes on. Every other failure is a record.
     Of several processes (Lightning starts the command once per rank) only the first keeps a folder and a record; the others
     take part in training and evaluation and return None.
     """
     spec = composed.spec
+    run_id = run_id or (os.environ.get(rank_failures.RUN_ID) if rank() > 0 else None)
     task = tasks.get(spec.task.name)
     code, plugins = _code(spec)
     record: dict[str, Any] = dict(
@@ -89,7 +93,7 @@ def execute(composed: Composed, run_id: str | None = None, sweep_id: str | None 
         domain=spec.domain,
         row=RowRef(attention=spec.attention.name, variant=composed.variant),
         seed=spec.seed,
-        config=spec.model_dump(mode="json", exclude={"runs_dir": True, "retrain": True, "data": set(spec.path_keys)}),
+        config=spec.model_dump(mode="json", exclude={"runs_dir": True, "retrain": True, "launch": True, "data": set(spec.path_keys)}),
         config_hash=spec.config_hash,
         overrides=composed.overrides,
         code=code,
@@ -97,16 +101,22 @@ def execute(composed: Composed, run_id: str | None = None, sweep_id: str | None 
         started_at=_now(),
     )
     if rank() > 0:
-        _run(spec, task, record, None)
+        _take_part(spec, task, record)
         return None
     folder = RunFolder(Path(spec.runs_dir), record["run_id"])
     folder.start(
         task=spec.task.name, attention=spec.attention.name, scale=spec.scale, seed=spec.seed,
         config_hash=spec.config_hash, source_hash=code.source_hash,
     )  # fmt: skip
+    rank_failures.forget(folder.path)  # of an earlier attempt with this run id
     status, error = Status.OK, None
+    is_one_of_several = spec.trainer.devices * spec.trainer.num_nodes > 1
+    os.environ[rank_failures.RUN_ID] = record["run_id"]
     try:
-        _run(spec, task, record, folder.path)
+        with _watch_ranks(folder, record) if is_one_of_several else contextlib.nullcontext():
+            _run(spec, task, record, folder.path)
+    except PreemptedError:
+        raise
     except UsageError:
         shutil.rmtree(folder.path, ignore_errors=True)
         with contextlib.suppress(OSError):
@@ -115,12 +125,47 @@ def execute(composed: Composed, run_id: str | None = None, sweep_id: str | None 
     except (KeyboardInterrupt, SystemExit):
         status, error = Status.INTERRUPTED, ErrorInfo(kind="Interrupted", message="stopped by a signal")
     except Exception as failure:  # the boundary: whatever it is, the record says so
-        status, error = _classify(failure), ErrorInfo(kind=type(failure).__name__, message=redact(str(failure)))
+        status, error = _classify(failure), _error(failure)
+        if is_one_of_several:
+            error = rank_failures.why(folder.path, rank_failures.GRACE_SECONDS) or error
+    finally:
+        os.environ.pop(rank_failures.RUN_ID, None)
     if status is not Status.OK:
         record |= {"measurements": [], "curves": [], "artifacts": [], "examples": None}
     done = RunRecord(**record, status=status, error=error, finished_at=_now())
     folder.finish(done)
     return done
+
+
+def _take_part(spec: RunSpec, task: Any, record: dict[str, Any]) -> None:
+    """The work of a rank that is not the first. What stops it, the first is told."""
+    rank_failures.end_with_parent()
+    try:
+        _run(spec, task, record, None)
+    except (PreemptedError, KeyboardInterrupt, SystemExit):
+        raise
+    except Exception as failure:
+        error = _error(failure)
+        rank_failures.say_why(Path(spec.runs_dir) / record["run_id"], rank(), error)
+        raise RankError(f"rank {rank()}: {error.kind}: {error.message}") from failure
+
+
+def _watch_ranks(folder: RunFolder, record: dict[str, Any]) -> rank_failures.Watch:
+    """Ends this process, the first, with a record of another rank's failure."""
+
+    def end(error: ErrorInfo) -> None:
+        kept = {**record, "measurements": [], "curves": [], "artifacts": []}
+        try:
+            folder.finish(RunRecord(**kept, status=Status.FAILED, error=error, finished_at=_now()))
+        finally:
+            print(f"goatbench: failed: {error.message}", file=sys.stderr, flush=True)
+            os._exit(1)
+
+    return rank_failures.Watch(folder.path, end)
+
+
+def _error(failure: Exception) -> ErrorInfo:
+    return ErrorInfo(kind=type(failure).__name__, message=redact(str(failure)))
 
 
 def rank() -> int:
@@ -156,11 +201,11 @@ def _run(spec: RunSpec, task: Any, record: dict[str, Any], folder: Path | None) 
     outcome = task.measure(spec, net, data, folder)
     costs += [*outcome.costs, Cost(name="eval_cpu_seconds", value=time.process_time() - start, unit="s", method="process CPU time, rank 0")]
     record |= {"measurements": outcome.measurements, "costs": costs, "curves": outcome.curves, "artifacts": outcome.artifacts}
-    record["notes"] = outcome.notes
+    record["notes"] = [*outcome.notes, *record.get("notes", [])]
     if folder is not None and outcome.examples:
         record["examples"], left_out = write_examples(folder, outcome.examples)
         if left_out:
-            record["notes"] = [*outcome.notes, f"per-example scores too large to store, left out: {', '.join(left_out)}"]
+            record["notes"].append(f"per-example scores too large to store, left out: {', '.join(left_out)}")
 
 
 def _train(spec: RunSpec, task: Any, net: Any, data: Any, record: dict[str, Any]) -> list[Cost]:
@@ -180,6 +225,8 @@ def _train(spec: RunSpec, task: Any, net: Any, data: Any, record: dict[str, Any]
         learning_rate_source=spec.learning_rate_source,
     )
     record["budget"] = Budget(epochs=spec.training.epochs, steps=fit["steps"], samples=fit["samples"], batch_size=spec.training.batch_size)
+    if fit.get("resumed_at_steps"):
+        record["notes"] = [f"training went on from a checkpoint after {', '.join(map(str, fit['resumed_at_steps']))} steps"]
     record["data"] = data.info  # again: training has counted the images it had to skip
     return [
         Cost(name="train_cpu_seconds", value=fit["train_cpu_seconds"], unit="s", method="process CPU time, rank 0"),

@@ -7,6 +7,7 @@ task version, data and source) are skipped. Children write to runs_dir/<run_id>/
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,9 +18,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from .compose import Composed, Composer
-from .errors import UsageError
+from .errors import PREEMPTED, UsageError
 from .records.record import RunRecord, Status
 from .records.store import iter_records, new_run_id, read_record
+from .spec import RunSpec
 from .sweep_display import SweepDisplay
 
 GRACE_SECONDS = (15.0, 5.0)  # after SIGTERM, after a second SIGTERM; then SIGKILL
@@ -37,6 +39,7 @@ class Job:
     run_id: str
     runs_dir: str
     num_threads: int
+    spec: RunSpec | None = field(default=None, repr=False)
     state: str = "waiting"
     seconds: float = 0.0
     detail: str = ""
@@ -62,8 +65,11 @@ class Job:
         return lines[-1] if lines else ""
 
 
-def launch(overrides: list[str], jobs: int = 1, config_dir: str | None = None) -> int:
-    """Run the sweep, `jobs` at a time. Exit code: 0 all finished, 1 some failed, 130 interrupted."""
+def launch(overrides: list[str], jobs: int = 1, config_dir: str | None = None, dry_run: bool = False) -> int:
+    """Run the sweep, `jobs` at a time; with launch=slurm submit it. dry_run: only print what would be started.
+
+    Exit code: 0 all finished (submitted), 1 some failed, 130 interrupted.
+    """
     planned, skipped = plan(overrides, config_dir)
     if skipped:
         total = skipped + len(planned)
@@ -71,7 +77,21 @@ def launch(overrides: list[str], jobs: int = 1, config_dir: str | None = None) -
     if not planned:
         return 0
     sweep_id = new_run_id("0" * 8)
-    return Sweep(planned, jobs, lambda job: command(job, sweep_id, config_dir)).run()
+
+    def command_of(job: Job) -> list[str]:
+        return command(job, sweep_id, config_dir)
+
+    kinds = {job.spec.launch.kind for job in planned if job.spec is not None}
+    if len(kinds) > 1:
+        raise UsageError("a sweep is launched in one way: launch=local or launch=slurm for all of its jobs")
+    if kinds == {"slurm"}:
+        from .slurm import submit
+
+        return submit(planned, command_of, dry_run)
+    if dry_run:
+        print("\n".join(shlex.join(command_of(job)) for job in planned))
+        return 0
+    return Sweep(planned, jobs, command_of).run()
 
 
 def plan(overrides: list[str], config_dir: str | None = None, key_of: Callable[[Any], Key] | None = None) -> tuple[list[Job], int]:
@@ -99,7 +119,7 @@ def plan(overrides: list[str], config_dir: str | None = None, key_of: Callable[[
             skipped += 1
             continue
         label = " ".join(line for line, given in zip(job, overrides, strict=True) if line != given) or " ".join(job) or "defaults"
-        planned.append(Job(job, label, new_run_id(spec.config_hash), spec.runs_dir, spec.trainer.num_threads))
+        planned.append(Job(job, label, new_run_id(spec.config_hash), spec.runs_dir, spec.trainer.num_threads, spec))
     return planned, skipped
 
 
@@ -115,7 +135,8 @@ def finished_keys(records: Iterable[RunRecord]) -> set[Key]:
 def command(job: Job, sweep_id: str, config_dir: str | None) -> list[str]:
     """What a child is started with; -P keeps the working directory off its import path."""
     config = ["--config-dir", config_dir] if config_dir else []
-    return [sys.executable, "-P", "-m", "goatbench", "run", *config, "--run-id", job.run_id, "--sweep-id", sweep_id, *job.overrides]
+    overrides = [line for line in job.overrides if not line.lstrip("+").startswith(("launch=", "launch."))]  # it is launched by now
+    return [sys.executable, "-P", "-m", "goatbench", "run", *config, "--run-id", job.run_id, "--sweep-id", sweep_id, *overrides]
 
 
 def _job_key(spec: Any) -> Key:
@@ -208,7 +229,7 @@ def _close(job: Job) -> None:
         if code == 2:
             job.state, job.detail = "refused", said.removeprefix("goatbench: ")
         else:
-            job.state = "interrupted" if code in (130, -signal.SIGTERM, -signal.SIGINT) else "crashed"
+            job.state = "interrupted" if code in (130, PREEMPTED, -signal.SIGTERM, -signal.SIGINT) else "crashed"
             job.detail = f"exit code {code}" + (f": {said}" if said else "")
         return
     job.state = str(record.status)

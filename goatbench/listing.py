@@ -23,6 +23,7 @@ SECTIONS = {
     "data": "data",
     "evaluations": "evaluation",
     "trainers": "trainer",
+    "launchers": "launch",
 }
 
 

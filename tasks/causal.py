@@ -88,7 +88,7 @@ class CausalTask:
 
         steps = spec.training.epochs * data.steps_per_epoch
         module = CausalLM(net, spec.training, spec.learning_rate, steps, spec.model.num_scored, self.answer_tokens(spec))
-        fit(module, data, spec.trainer, spec.training.epochs, checkpoint, seed=spec.seed, meta=meta)
+        fit(module, data, spec.trainer, spec.training.epochs, checkpoint, seed=spec.seed, meta=meta, retrain=spec.retrain)
 
     def check(self, spec: Any, data: CausalData) -> None:
         """UsageError, before training, if the data cannot give what `measure` will ask for."""

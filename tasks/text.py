@@ -64,7 +64,7 @@ class TextTask(CausalTask):
         start = data.tokenizer.bos if spec.data.packing == "documents" else None
         steps, last = spec.training.epochs * data.steps_per_epoch, self.answer_tokens(spec)
         module = CausalLM(net, spec.training, spec.learning_rate, steps, spec.model.num_scored, last, start)
-        fit(module, data, spec.trainer, spec.training.epochs, checkpoint, seed=spec.seed, meta=meta)
+        fit(module, data, spec.trainer, spec.training.epochs, checkpoint, seed=spec.seed, meta=meta, retrain=spec.retrain)
 
     def protocol(self, spec: TextRunSpec) -> dict[str, Any]:
         """What must agree between two rows of one board, beside task version, scale and data."""

@@ -107,7 +107,7 @@ class VisionTask:
 
         steps = spec.training.epochs * data.steps_per_epoch
         module = Classifier(net, spec.training, spec.data.augmentation, spec.learning_rate, steps, spec.model.num_classes)
-        fit(module, data, spec.trainer, spec.training.epochs, checkpoint, seed=spec.seed, meta=meta)
+        fit(module, data, spec.trainer, spec.training.epochs, checkpoint, seed=spec.seed, meta=meta, retrain=spec.retrain)
 
     def protocol(self, spec: VisionRunSpec) -> dict[str, Any]:
         """What must agree between two rows of one board, beside task version, scale and data."""

@@ -97,4 +97,4 @@ def read_json(path: Path) -> dict | None:
 
 def written(path: Path) -> AbstractContextManager[BinaryIO]:
     """A file that appears under its name whole and synced, or not at all."""
-    return replacing(path, prefix=TEMPORARY, advice="make room or set GOATBENCH_CACHE to another folder")
+    return replacing(path, prefix=TEMPORARY, advice="nothing was left there: make room or set GOATBENCH_CACHE to another folder")

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from ..errors import UsageError
 from ..spec import DecoderSpec
-from .order import ShardSampler, TrainSampler
+from .order import ShardSampler, TrainSampler, training_place
 
 
 class CausalData(lightning.LightningDataModule):
@@ -64,7 +64,8 @@ class CausalData(lightning.LightningDataModule):
 
     def train_dataloader(self) -> DataLoader:
         """For Lightning, which calls sampler.set_epoch before each epoch."""
-        return self.train_loader(self.trainer.current_epoch if self.trainer is not None else 0)
+        epoch, batch = training_place(self.trainer)
+        return self.train_loader(epoch, batch // self.accumulate)
 
     def val_dataloader(self) -> DataLoader:
         """What checkpoints are selected on."""

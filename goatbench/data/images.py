@@ -13,7 +13,7 @@ from ..errors import UsageError
 from ..records.record import DataInfo
 from ..spec import ImageDataSpec, ImageEvaluationSpec, VitSpec
 from .datasets import EvaluationImages, ImageLoader, PreparedImages, TrainingImages, as_is
-from .order import ShardSampler, TrainSampler
+from .order import ShardSampler, TrainSampler, training_place
 from .sources import combine, load_source, subset
 from .split import SPLITS, Split
 from .transforms import EvaluationTransform, Normalise, TrainingTransform
@@ -118,7 +118,8 @@ class ImageData(lightning.LightningDataModule):
 
     def train_dataloader(self) -> DataLoader:
         """For Lightning, which calls sampler.set_epoch before each epoch."""
-        return self.train_loader(self.trainer.current_epoch if self.trainer is not None else 0)
+        epoch, batch = training_place(self.trainer)
+        return self.train_loader(epoch, batch // self.accumulate)
 
     # Evaluation
 
@@ -149,6 +150,13 @@ class ImageData(lightning.LightningDataModule):
         return self.eval_loader("validation", self.model.image_size)
 
     # Both
+
+    def state_dict(self) -> dict[str, Any]:
+        """For Lightning's checkpoints: which training images could not be read."""
+        return {"unreadable": self._training_set.unreadable}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._training_set.unreadable.copy_(state_dict["unreadable"])
 
     def _place(self) -> tuple[int, int]:
         if self.trainer is not None:

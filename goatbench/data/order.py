@@ -6,12 +6,15 @@ Workers, ranks and resuming cannot change the stream: batch b of an epoch is a s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from torch.utils.data import Sampler
 
 from ..errors import UsageError
 from .philox import permutation
+
+if TYPE_CHECKING:
+    import lightning
 
 
 class Draw(NamedTuple):
@@ -53,7 +56,8 @@ class TrainSampler(Sampler[Draw]):
             self.epoch, self.start_step = epoch, 0
 
     def __len__(self) -> int:
-        return (self.steps_per_epoch - self.start_step) * (self.batch_size // self.world_size)
+        """Of the whole epoch, wherever the iteration starts: Lightning counts an epoch's batches from its first."""
+        return self.steps_per_epoch * (self.batch_size // self.world_size)
 
     def __iter__(self) -> Iterator[Draw]:
         order = permutation(self.seed, self.epoch, self.size).tolist() if self.is_shuffled else range(self.size)
@@ -85,3 +89,15 @@ class ShardSampler(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._indices)
+
+
+def training_place(trainer: lightning.Trainer | None) -> tuple[int, int]:
+    """(epoch, batch of it) at which this trainer is about to start: not the first where it goes on from a checkpoint.
+
+    Lightning has read its counters when it asks for the loader, but has not yet moved current_epoch on.
+    """
+    if trainer is None:
+        return 0, 0
+    loop = trainer.fit_loop
+    done = loop.epoch_loop.batch_progress.current.ready if loop.restarting else 0
+    return loop.epoch_progress.current.processed, done

@@ -19,7 +19,7 @@ from .migrations import migrated
 from .record import SCHEMA_VERSION, RunRecord
 
 MAX_RECORD_BYTES = 8 * 2**20
-ADVICE = "make room or choose another folder"
+ADVICE = "nothing was left there: make room or choose another folder"
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
@@ -83,7 +83,7 @@ def replacing(
     except FileExistsError:
         raise
     except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}; nothing was left there: {advice}") from None
+        raise UsageError(f"cannot write {path}: {error.strerror or error}; {advice}") from None
     finally:
         if temporary is not None and os.path.lexists(temporary):
             os.unlink(temporary)

@@ -12,12 +12,12 @@ from .models import DecoderSpec, VitSpec
 from .run import LATER_FIELDS, RunSpec
 from .strict import Strict
 from .tasks import SequenceTaskSpec, VisionTaskSpec
-from .training import TrainerSpec, TrainingSpec
+from .training import LaunchSpec, TrainerSpec, TrainingSpec
 
 __all__ = [
     "DOMAIN_AXES", "LATER_FIELDS", "RUN_SPECS", "AttentionSpec", "AugmentationSpec", "CausalRunSpec", "DecoderSpec", "GenomeDataSpec",
-    "GenomeEvaluationSpec", "GenomeRunSpec", "ImageDataSpec", "ImageEvaluationSpec", "RunSpec", "SequenceTaskSpec", "StoryDataSpec",
-    "StoryEvaluationSpec", "StoryRunSpec", "Strict", "TextDataSpec", "TextEvaluationSpec", "TextRunSpec", "ToyDataSpec",
+    "GenomeEvaluationSpec", "GenomeRunSpec", "ImageDataSpec", "ImageEvaluationSpec", "LaunchSpec", "RunSpec", "SequenceTaskSpec",
+    "StoryDataSpec", "StoryEvaluationSpec", "StoryRunSpec", "Strict", "TextDataSpec", "TextEvaluationSpec", "TextRunSpec", "ToyDataSpec",
     "ToyEvaluationSpec", "ToyRunSpec", "TrainerSpec", "TrainingSpec", "VisionRunSpec", "VisionTaskSpec", "VitSpec", "canonical_json",
     "digest",
 ]  # fmt: skip

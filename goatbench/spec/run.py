@@ -10,7 +10,7 @@ from ..records.canonical import digest
 from ..records.record import NAME_PATTERN
 from .attention import AttentionSpec
 from .strict import Strict
-from .training import TrainerSpec, TrainingSpec
+from .training import LaunchSpec, TrainerSpec, TrainingSpec
 
 LATER_FIELDS = {  # part.name -> default: no part of a run's identity at it, so that older records keep their hash
     "model.weight_std": 0.02,
@@ -33,6 +33,7 @@ class RunSpec(Strict):
     attention: AttentionSpec
     training: TrainingSpec
     trainer: TrainerSpec
+    launch: LaunchSpec = LaunchSpec()
     kernel: Literal["auto", "reference", "sdpa", "flash", "flex"] = "auto"
     seed: int = Field(default=0, ge=0, lt=2**31)
     runs_dir: str = Field(default="runs", min_length=1)
@@ -45,6 +46,8 @@ class RunSpec(Strict):
             raise ValueError(
                 f"training.batch_size {self.training.batch_size} is global and no multiple of devices * num_nodes * accumulate = {parts}"
             )
+        if self.trainer.strategy == "fsdp2" and self.training.optimizer == "lamb":
+            raise ValueError("training.optimizer=lamb takes norms of whole parameters, which strategy=fsdp2 has nowhere: use strategy=ddp")
         return self
 
     @property
@@ -62,7 +65,7 @@ class RunSpec(Strict):
     @property
     def identity(self) -> dict[str, Any]:
         """The part of the configuration that can change a result."""
-        full = self.model_dump(mode="json", exclude={"runs_dir", "retrain", "trainer"})
+        full = self.model_dump(mode="json", exclude={"runs_dir", "retrain", "trainer", "launch"})
         full["precision"] = self.trainer.precision
         for path in self.path_keys:
             full["data"].pop(path)
@@ -93,4 +96,5 @@ class RunSpec(Strict):
         part["training"].pop("default_learning_rate")
         part["training"]["learning_rate"] = self.learning_rate
         part["data"].pop("num_test", None)
-        return digest([part, self.trainer.num_threads, self.trainer.devices * self.trainer.num_nodes, data_fingerprint, source_hash])
+        made_by = [part, self.trainer.num_threads, self.trainer.devices * self.trainer.num_nodes, data_fingerprint, source_hash]
+        return digest([*made_by, self.trainer.numerics] if self.trainer.numerics else made_by)

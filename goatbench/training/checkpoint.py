@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor, nn
@@ -12,13 +12,32 @@ from torch import Tensor, nn
 from ..errors import UsageError
 from ..records.files import replacing
 
+KEPT = "what was saved before is kept: make room, or let the folder be written, and give the same command again"
+
 
 def save_checkpoint(path: Path, state_dict: Mapping[str, Tensor], meta: dict[str, Any]) -> None:
     """Writes all or nothing. UsageError in one line where the disk refuses."""
+    write_atomic(path, {"state_dict": {name: tensor.detach().cpu() for name, tensor in state_dict.items()}, "meta": meta})
+
+
+def write_atomic(path: Path, content: dict[str, Any]) -> None:
+    """Writes all or nothing, makes the folder first. UsageError in one line where the disk refuses; what lay at `path` is still there."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as file:
-        torch.save({"state_dict": {name: tensor.detach().cpu() for name, tensor in state_dict.items()}, "meta": meta}, file)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}; {KEPT}") from None
+    with replacing(path, advice=KEPT) as file:
+        _save(content, file)
+
+
+def _save(content: dict[str, Any], file: BinaryIO) -> None:
+    try:
+        torch.save(content, file)
+    except RuntimeError as error:  # torch's own words when its writer was left half-way by an OSError
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from None
+        raise
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 import os
-import random
 import signal
 import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import lightning
-import numpy as np
 import torch
-from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Strategy
 from torch import Tensor
 
 from ..spec import TrainerSpec
 from . import memory
 from .checkpoint import load_checkpoint, save_checkpoint
 from .module import TrainingModule
+from .resume import Checkpoints, ResumeFile
 
 __all__ = ["FitResult", "TimeLimitError", "fit", "load_checkpoint", "save_checkpoint"]
 
@@ -47,6 +47,7 @@ class FitResult:
     train_wall_seconds: float
     peak_memory_bytes: int
     peak_memory_method: str
+    resumed_at_steps: list[int] = field(default_factory=list)  # where a later process went on from a checkpoint
 
 
 def fit(
@@ -59,42 +60,54 @@ def fit(
     *,
     seed: int = 0,
     meta: dict[str, Any] | None = None,
+    retrain: bool = False,
 ) -> FitResult:
     """Trains for `epochs` epochs with a validation after each; then `module.net` holds the weights of the best epoch, and so does
     the checkpoint, whose meta is `meta` and the result under "fit".
 
     All random draws of training (drop path, mixup) come from (seed, rank) alone, however many numbers initialisation has used:
     equal for every attention. `data` must shard its batches over the ranks itself. Raises TimeLimitError, FloatingPointError.
+    On the way, a checkpoint lies beside the result; if one lies there already, the training goes on from it, to the same bits. It is
+    gone when the training is done. retrain: only from one of the same run (meta's run_id), as after a requeue.
+    Under fsdp2 only the first rank's `module.net` holds the weights.
     """
     torch.set_num_threads(trainer_spec.num_threads)
-    watch = _Watch(module, epochs, trainer_spec, seed, progress)
+    watch = _Watch(module, epochs, trainer_spec, progress)
+    name = f"resume-{meta['run_id']}.ckpt" if retrain and meta else "resume.ckpt"
+    checkpoints = Checkpoints(checkpoint_path.with_name(name), trainer_spec, seed)
+    whole = module.net
+    if trainer_spec.strategy == "fsdp2":
+        module.net = copy.deepcopy(whole)  # what is sharded once stays so: the caller's net is for evaluation
     with _quiet(), _determinism(), _cheap_device_checks(trainer_spec), _plain_interrupt():
-        trainer = _make_trainer(trainer_spec, epochs, watch)
+        trainer = _make_trainer(trainer_spec, epochs, [watch, checkpoints])
         if trainer_spec.compile:
             module.net.compile()
-        trainer.fit(module, datamodule=data)
-        result = watch.result(trainer)
+        start = checkpoints.path if checkpoints.path.exists() else None
+        trainer.fit(module, datamodule=data, ckpt_path=start, weights_only=True)
+        result = watch.result(trainer, checkpoints.resumed_at)
         if trainer.is_global_zero:
             save_checkpoint(checkpoint_path, watch.best_weights, {**(meta or {}), "fit": asdict(result)})
+            checkpoints.path.unlink(missing_ok=True)
         trainer.strategy.barrier()
-    module.net.load_state_dict(watch.best_weights)
+    module.net = whole
+    if watch.best_weights:
+        whole.load_state_dict(watch.best_weights)
+    if checkpoints.asked:  # in the last epoch; the training is done and saved, the rest is for the next start
+        checkpoints.stop(checkpoints.asked, result.steps)
     return result
 
 
-def _make_trainer(spec: TrainerSpec, epochs: int, watch: lightning.Callback) -> lightning.Trainer:
-    strategy: str | DDPStrategy = spec.strategy
-    if spec.devices * spec.num_nodes > 1:
-        # every parameter is used, buffers are constants: nothing to search for, nothing to send, and uneven validation shards cannot hang
-        strategy = DDPStrategy(find_unused_parameters=False, broadcast_buffers=False, gradient_as_bucket_view=True)
+def _make_trainer(spec: TrainerSpec, epochs: int, callbacks: list[lightning.Callback]) -> lightning.Trainer:
     return lightning.Trainer(
         accelerator=spec.accelerator,
         devices=spec.devices,
         num_nodes=spec.num_nodes,
-        strategy=strategy,
+        strategy=_strategy(spec),
         precision=spec.precision,
         accumulate_grad_batches=spec.accumulate,
         max_epochs=epochs,
-        callbacks=[watch],
+        callbacks=callbacks,
+        plugins=[ResumeFile()],
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
@@ -107,13 +120,22 @@ def _make_trainer(spec: TrainerSpec, epochs: int, watch: lightning.Callback) -> 
     )
 
 
+def _strategy(spec: TrainerSpec) -> str | Strategy:
+    size = spec.devices * spec.num_nodes
+    if spec.strategy == "fsdp2":  # TrainingModule.configure_model shards; one file, whole, for every checkpoint
+        return ModelParallelStrategy(data_parallel_size=size, tensor_parallel_size=1, save_distributed_checkpoint=False)
+    if size > 1:
+        # every parameter is used, buffers are constants: nothing to search for, nothing to send, and uneven validation shards cannot hang
+        return DDPStrategy(find_unused_parameters=False, broadcast_buffers=False, gradient_as_bucket_view=True)
+    return spec.strategy
+
+
 class _Watch(lightning.Callback):
     """Follows one training: clock, progress, time limit, sharding check, and the weights of the best epoch."""
 
-    def __init__(self, module: TrainingModule, epochs: int, spec: TrainerSpec, seed: int, progress: bool) -> None:
+    def __init__(self, module: TrainingModule, epochs: int, spec: TrainerSpec, progress: bool) -> None:
         self.module = module
         self.epochs = epochs
-        self.seed = seed
         self.show_progress = progress
         self.time_limit = None if spec.time_limit_minutes is None else 60 * spec.time_limit_minutes
         self.samples = 0
@@ -121,6 +143,7 @@ class _Watch(lightning.Callback):
         self.wall_seconds = 0.0
         self.curve: list[float] = []
         self.best_weights: dict[str, Tensor] = {}
+        self.peak_bytes = 0
         self.bar: Any = None
         self.shown_steps = 0
 
@@ -128,7 +151,6 @@ class _Watch(lightning.Callback):
         steps = math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches) * self.epochs
         if steps != module.total_steps:
             raise ValueError(f"the schedule was made for {module.total_steps} steps, but the data give {steps}")
-        self._seed(trainer.global_rank)
         memory.start(module.device)
         self.started = time.monotonic()
         if self.show_progress and trainer.is_global_zero:
@@ -136,13 +158,9 @@ class _Watch(lightning.Callback):
 
             self.bar = Progress("training", total=steps, unit="step")
             self.bar.__enter__()
+            self.bar.advance(trainer.global_step)  # what an earlier process has done
+            self.shown_steps = trainer.global_step
         self._resume()
-
-    def _seed(self, rank: int) -> None:
-        own = int(np.random.SeedSequence([self.seed, rank]).generate_state(1)[0])
-        random.seed(own)
-        np.random.seed(own)
-        torch.manual_seed(own)
 
     def _resume(self) -> None:
         self._cpu, self._wall = time.process_time(), time.perf_counter()
@@ -181,13 +199,13 @@ class _Watch(lightning.Callback):
     def on_validation_end(self, trainer: lightning.Trainer, module: TrainingModule) -> None:
         value = module.selection_value
         if not self.curve or _best(module, [*self.curve, value]) != _best(module, self.curve):
-            self.best_weights = {name: tensor.detach().to("cpu", copy=True) for name, tensor in module.net.state_dict().items()}
+            self.best_weights = module.whole_weights()
         self.curve.append(value)
         self._resume()
 
     def on_train_end(self, trainer: lightning.Trainer, module: TrainingModule) -> None:
         self._pause()
-        self.peak = memory.peak(module.device)
+        self.peak_bytes, self.peak_method = self._peak()
         self.total_samples = int(trainer.strategy.reduce(torch.tensor(self.samples, device=module.device), reduce_op="sum"))
         self._close()
 
@@ -199,7 +217,23 @@ class _Watch(lightning.Callback):
             self.bar.__exit__(None, None, None)
             self.bar = None
 
-    def result(self, trainer: lightning.Trainer) -> FitResult:
+    def _peak(self) -> tuple[int, str]:
+        """Bytes and method; of all processes that took part one after the other, the most."""
+        now = memory.peak(self.module.device)
+        return max(now.num_bytes, self.peak_bytes), now.method
+
+    def state_dict(self) -> dict[str, Any]:
+        """Written while training runs; what happens between the checkpoint and the end of its process is not counted."""
+        self._pause()
+        self._resume()
+        names = ("samples", "cpu_seconds", "wall_seconds", "curve", "best_weights")
+        return {name: getattr(self, name) for name in names} | {"peak_bytes": self._peak()[0]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+
+    def result(self, trainer: lightning.Trainer, resumed_at: list[int]) -> FitResult:
         assert len(self.curve) == self.epochs, f"{len(self.curve)} validations in {self.epochs} epochs"
         best = _best(self.module, self.curve)
         return FitResult(
@@ -211,8 +245,9 @@ class _Watch(lightning.Callback):
             samples=self.total_samples,
             train_cpu_seconds=self.cpu_seconds,
             train_wall_seconds=self.wall_seconds,
-            peak_memory_bytes=self.peak.num_bytes,
-            peak_memory_method=self.peak.method,
+            peak_memory_bytes=self.peak_bytes,
+            peak_memory_method=self.peak_method,
+            resumed_at_steps=resumed_at,
         )
 
 

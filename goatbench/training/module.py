@@ -7,6 +7,9 @@ from typing import ClassVar, Literal
 import lightning
 import torch
 from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
 from ..spec import TrainingSpec
 from .optim import make_optimizer, make_schedule
@@ -38,6 +41,17 @@ class TrainingModule(lightning.LightningModule):
         """The number of the latest validation, over all ranks, by which epochs are compared."""
         raise NotImplementedError
 
+    def configure_model(self) -> None:
+        """Lightning calls this before training; only fsdp2 has a mesh of devices, and shards the net over it."""
+        if self.device_mesh is not None:
+            shard(self.net, self.device_mesh["data_parallel"])
+
+    def whole_weights(self) -> dict[str, Tensor]:
+        """A copy of the net's state on the CPU; of a sharded net on the first rank, and nothing on the others."""
+        if self.device_mesh is None:
+            return {name: tensor.detach().to("cpu", copy=True) for name, tensor in self.net.state_dict().items()}
+        return get_model_state_dict(self.net, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+
     def forward(self, inputs: Tensor) -> Tensor:
         return self.net(inputs)
 
@@ -67,3 +81,14 @@ class TrainingModule(lightning.LightningModule):
         optimizer = make_optimizer(self.net, self.recipe, self.learning_rate)
         schedule = make_schedule(optimizer, self.recipe, self.total_steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+def shard(net: nn.Module, mesh: DeviceMesh) -> None:
+    """FSDP2: parameters, gradients and optimizer states spread over the mesh, block by block; in one piece where blocks share any."""
+    owned = [id(parameter) for block in net.blocks for parameter in block.parameters()]
+    if len(owned) == len(set(owned)):
+        for block in net.blocks:
+            fully_shard(block, mesh=mesh)
+    fully_shard(net, mesh=mesh)
+    if hasattr(net, "hidden"):
+        register_fsdp_forward_method(net, "hidden")  # training calls it in place of forward

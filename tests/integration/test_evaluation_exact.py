@@ -8,6 +8,7 @@ from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 
+import forked
 import lightning
 import pytest
 import torch
@@ -23,8 +24,6 @@ from goatbench.training.classifier import Classifier
 from goatbench.training.evaluate import EvaluationError, evaluate
 from goatbench.training.evaluate_lm import evaluate_lm
 from goatbench.training.fit import fit
-
-LIMIT_SECONDS = 900  # a hang fails, a loaded machine does not
 
 
 class MadeUpImages(Dataset):
@@ -106,7 +105,7 @@ def one_of_two(rank: int, folder: Path) -> None:
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
     torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2, timeout=timedelta(seconds=LIMIT_SECONDS)
+        "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2, timeout=timedelta(seconds=forked.LIMIT_SECONDS)
     )
     os.environ.update(LOCAL_RANK=str(rank), NODE_RANK="0")  # tells Lightning that the processes are there already
     found = {"fit": train(rank, 2, folder)}
@@ -142,18 +141,6 @@ def outputs_of(checkpoint: Path | None) -> torch.Tensor:
         return net(torch.stack([image for image, _, _ in MadeUpImages(21)]))
 
 
-def spawn(function, *args) -> None:
-    """Two processes; any that fails or hangs fails the test."""
-    context = torch.multiprocessing.spawn(function, args, nprocs=2, join=False)
-    waited = 0
-    while not context.join(timeout=5):
-        waited += 5
-        if waited > LIMIT_SECONDS:
-            for process in context.processes:
-                process.kill()
-            pytest.fail(f"two processes did not finish in {LIMIT_SECONDS} s")
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("two_ranks")
@@ -161,7 +148,7 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def two_ranks(folder) -> list[dict]:
-    spawn(one_of_two, folder)
+    assert forked.wait([forked.start(one_of_two, rank, folder) for rank in (0, 1)]) == [0, 0]
     return [torch.load(folder / f"found{rank}", weights_only=True) for rank in (0, 1)]
 
 

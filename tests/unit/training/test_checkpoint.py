@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import resource
+from pathlib import Path
 
 import pytest
 import torch
@@ -37,6 +39,24 @@ def test_a_failed_write_leaves_the_old_file_alone(saved, net):
     with pytest.raises(Exception, match="pickle"):
         save_checkpoint(saved, net.state_dict(), {"not plain": lambda: None})
     assert saved.read_bytes() == before and os.listdir(saved.parent) == ["weights.ckpt"]
+
+
+def test_a_full_disk_is_one_line_and_leaves_the_old_file_alone(saved, net):
+    """A limit on file sizes stands in for the disk: torch's writer meets it half-way."""
+    before, (soft, hard) = saved.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(UsageError, match=r"cannot write .*weights\.ckpt: File too large; what was saved before is kept") as caught:
+            save_checkpoint(saved, {"large": torch.zeros(100_000)}, META)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "\n" not in str(caught.value)
+    assert saved.read_bytes() == before and os.listdir(saved.parent) == ["weights.ckpt"]
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(net):
+    with pytest.raises(UsageError, match=r"cannot write /proc/nothing/weights\.ckpt: No such file"):
+        save_checkpoint(Path("/proc/nothing/weights.ckpt"), net.state_dict(), META)
 
 
 def truncate(content: bytes) -> bytes:

@@ -1,0 +1,81 @@
+"""Several processes make one run. A rank that fails says why in the run's folder, and the first ends the run with that reason,
+even if it hangs in a collective that the other will never join; none of the others outlives the first.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+from .errors import UsageError
+from .records.files import read_bounded, replace_atomic
+from .records.record import ErrorInfo
+
+RUN_ID = "GOATBENCH_RUN_ID"  # environment variable: the run id, for the processes that the first one starts
+POLL_SECONDS = 0.2
+GRACE_SECONDS = 3.0  # between a broken connection and the word of the rank that broke it
+MAX_BYTES = 64 * 2**10
+
+
+def say_why(folder: Path, rank: int, error: ErrorInfo) -> None:
+    """Leave word in the run's folder; without a folder (each rank started by hand, without a common run id) on no disk."""
+    if folder.is_dir():
+        replace_atomic(folder / f"rank-{rank}.error", error.model_dump_json().encode())
+
+
+def forget(folder: Path) -> None:
+    for path in folder.glob("rank-*.error"):
+        path.unlink()
+
+
+def why(folder: Path, wait_seconds: float = 0.0) -> ErrorInfo | None:
+    """The first word that another rank has left, waiting for one at most so long."""
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        for path in sorted(folder.glob("rank-*.error")):
+            said = ErrorInfo.model_validate_json(read_bounded(path, MAX_BYTES))
+            return ErrorInfo(kind=said.kind, message=f"{path.stem.replace('-', ' ')}: {said.message}")
+        if time.monotonic() >= deadline:
+            return None
+        time.sleep(POLL_SECONDS)
+
+
+class Watch:
+    """While the first rank works: end(reason) is called as soon as another rank has failed, from a thread. end must not return."""
+
+    def __init__(self, folder: Path, end: Callable[[ErrorInfo], None]) -> None:
+        self.folder, self.end = folder, end
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="rank-failures", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._over.wait(POLL_SECONDS):
+            try:
+                error = why(self.folder)
+            except (UsageError, ValueError):  # somebody removed the file again
+                continue
+            if error is not None:
+                self.end(error)
+
+
+def end_with_parent() -> None:
+    """End this process when the one that started it is gone: it would wait for it in a collective for ever."""
+    parent = os.getppid()
+
+    def look() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=look, name="parent", daemon=True).start()

@@ -1,0 +1,216 @@
+"""A training that is stopped and started again ends with the same bits, whatever stopped it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import forked
+import pytest
+import torch
+from domain_runs import RUNS, spec_of, train
+from PIL import Image
+
+from goatbench.cli import main
+from goatbench.compose import compose
+from goatbench.errors import PreemptedError, UsageError
+from goatbench.execute import execute
+from goatbench.registry import tasks
+from goatbench.training.module import TrainingModule
+
+
+def at_step(monkeypatch, number: int, act) -> None:
+    """act() in the step that follows on `number` whole ones, once."""
+    check, done = TrainingModule.check_finite, []
+
+    def hooked(self, loss):
+        if self.global_step == number and not done:
+            done.append(number)
+            act()
+        check(self, loss)
+
+    monkeypatch.setattr(TrainingModule, "check_finite", hooked)
+
+
+def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    """unbroken(domain) -> (weights, fit) of a training that nothing stopped; 8 steps of 4 samples."""
+    found = {}
+
+    def of(domain):
+        if domain not in found:
+            found[domain] = train(spec_of(domain), tmp_path_factory.mktemp(domain) / "weights.pt")
+            assert found[domain][1]["steps"] == 8
+        return found[domain]
+
+    return of
+
+
+CASES = [*((domain, 2, signal.SIGTERM) for domain in RUNS), ("vision", 3, signal.SIGUSR1), ("vision", 5, signal.SIGTERM)]
+
+
+@pytest.mark.parametrize(("domain", "steps", "number"), CASES)
+def test_stopped_and_resumed_is_bitwise_unbroken(domain, steps, number, unbroken, tmp_path, monkeypatch):
+    """Stopped in the middle of an epoch or in its last step, gone on with a data worker of its own."""
+    path = tmp_path / "weights.pt"
+    at_step(monkeypatch, steps, lambda: os.kill(os.getpid(), number))
+    with pytest.raises(PreemptedError if number == signal.SIGUSR1 else KeyboardInterrupt):
+        train(spec_of(domain), path)
+    assert [p.name for p in tmp_path.iterdir()] == ["resume.ckpt"]
+    weights, fit = train(spec_of(domain, "trainer.num_workers=1"), path)
+    whole, plain = unbroken(domain)
+    assert equal(weights, whole) and fit["resumed_at_steps"] == [steps + 1]
+    for name in ("steps", "samples", "validation_values", "selected_epoch"):
+        assert fit[name] == plain[name], name
+    assert [p.name for p in tmp_path.iterdir()] == ["weights.pt"]
+
+
+def test_a_signal_in_the_last_step_comes_after_the_weights(unbroken, tmp_path, monkeypatch):
+    at_step(monkeypatch, 7, lambda: os.kill(os.getpid(), signal.SIGUSR1))
+    with pytest.raises(PreemptedError, match="after 8 steps"):
+        train(spec_of("toy"), tmp_path / "weights.pt")
+    assert [p.name for p in tmp_path.iterdir()] == ["weights.pt"]
+    assert equal(torch.load(tmp_path / "weights.pt", weights_only=True)["state_dict"], unbroken("toy")[0])
+
+
+def test_accumulated_batches_are_resumed_at_a_whole_step(tmp_path, monkeypatch):
+    halves = spec_of("text", "trainer.accumulate=2")
+    whole, _ = train(halves, tmp_path / "whole" / "weights.pt")
+    at_step(monkeypatch, 5, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(KeyboardInterrupt):
+        train(halves, tmp_path / "weights.pt")
+    weights, fit = train(halves, tmp_path / "weights.pt")
+    assert equal(weights, whole) and fit["resumed_at_steps"] == [6] and fit["samples"] == 32
+
+
+def run_in(folder: Path, *more: str):
+    return execute(compose([*RUNS["toy"], f"runs_dir={folder}", *more]))
+
+
+def test_training_done_and_evaluation_failed_resumes_at_the_evaluation(tmp_path, monkeypatch):
+    task = type(tasks.get("needle"))
+    with monkeypatch.context() as patched:
+        patched.setattr(task, "measure", lambda *_: 1 / 0)
+        failed = run_in(tmp_path)
+    assert failed.status == "failed" and failed.measurements == []
+    with monkeypatch.context() as patched:
+        patched.setattr(task, "train", lambda *_, **__: pytest.fail("trained again"))
+        record = run_in(tmp_path)
+    assert record.status == "ok" and record.training.reused and record.training.from_run == failed.run_id
+
+
+def test_a_requeued_run_keeps_its_id_and_says_where_it_went_on(tmp_path, monkeypatch):
+    run_id = "20260131t120000-0123abcd-45ef67"
+    overrides = compose([*RUNS["toy"], f"runs_dir={tmp_path}", "retrain=true"])
+    at_step(monkeypatch, 4, lambda: os.kill(os.getpid(), signal.SIGUSR1))
+    with pytest.raises(PreemptedError, match="after 5 steps"):
+        execute(overrides, run_id)
+    assert not list(tmp_path.rglob("record.json"))
+    record = execute(overrides, run_id)
+    assert record.run_id == run_id and record.status == "ok"
+    assert "training went on from a checkpoint after 5 steps" in record.notes
+    assert record.training.from_run == run_id and record.budget.steps == 8
+
+
+def test_a_full_disk_is_one_line_and_the_last_checkpoint_is_kept(unbroken, tmp_path, monkeypatch):
+    with monkeypatch.context() as patched:
+        save, calls = torch.save, []
+
+        def limited(content, file):
+            calls.append(file)
+            if len(calls) > 1:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            save(content, file)
+
+        patched.setattr(torch, "save", limited)
+        with pytest.raises(UsageError, match="No space left on device; what was saved before is kept") as caught:
+            run_in(tmp_path, "trainer.checkpoint_steps=3")
+    assert "\n" not in str(caught.value) and not list(tmp_path.rglob("*.tmp"))
+    assert len(list(tmp_path.rglob("resume.ckpt"))) == 1 and not list(tmp_path.rglob("weights.pt"))
+    record = run_in(tmp_path)
+    assert "training went on from a checkpoint after 3 steps" in record.notes
+    (path,) = tmp_path.rglob("weights.pt")
+    assert equal(torch.load(path, weights_only=True)["state_dict"], unbroken("toy")[0])
+
+
+def test_data_that_vanish_half_way_are_one_line_and_the_last_checkpoint_is_kept(tmp_path, monkeypatch):
+    root = tmp_path / "images"
+    for split, count in (("train", 12), ("val", 2)):
+        for wnid in ("n01440764", "n01443537", "n02102040"):
+            (root / split / wnid).mkdir(parents=True)
+            for number in range(count):
+                Image.new("L", (16, 16), 20 * number).save(root / split / wnid / f"{wnid}_{number}.JPEG", "PNG")
+    run = ["task=vit_res224", "attention=goat", "scale=smoke", "data=imagenet_folder", f"data.root={root}", "model.num_classes=3"]
+    run += ["data.num_train=8", "data.num_validation=1", "data.num_test=6", "data.max_unreadable=0"]
+    run += ["training.batch_size=2", "training.epochs=2", "trainer.checkpoint_steps=1"]
+    composed = compose([*run, f"runs_dir={tmp_path / 'runs'}"])
+    at_step(monkeypatch, 5, lambda: (root / "train").rename(root / "gone"))
+    with pytest.raises(UsageError, match=r"JPEG: cannot be decoded .*No such file") as caught:
+        execute(composed)
+    assert "\n" not in str(caught.value) and len(list(tmp_path.rglob("resume.ckpt"))) == 1
+    (root / "gone").rename(root / "train")
+    record = execute(composed)
+    assert record.status == "ok" and record.budget.steps == 8
+    assert "training went on from a checkpoint after 6 steps" in record.notes
+
+
+def child(arguments: list[str], log: Path) -> None:
+    """A run through the command line that writes down the number of each step it begins, and is a little slow."""
+    check = TrainingModule.check_finite
+
+    def hooked(self, loss):
+        with open(log, "a") as file:
+            file.write(f"{self.global_step}\n")
+        time.sleep(0.03)
+        check(self, loss)
+
+    TrainingModule.check_finite = hooked
+    os.environ["OMP_NUM_THREADS"] = "1"
+    main(["run", *arguments])
+
+
+def killed_and_finished(folder: Path, kills: int, interval: int) -> None:
+    draw = random.Random(kills)
+    arguments = [*RUNS["toy"], "training.epochs=6", f"runs_dir={folder / 'runs'}", f"trainer.checkpoint_steps={interval}"]
+    reached = 0
+    for number in range(kills + 1):
+        log = folder / f"steps{number}.txt"
+        process = forked.start(child, arguments, log)
+        if number < kills:
+            deadline = time.monotonic() + 120
+            while not (log.exists() and log.read_text().endswith("\n")) and process.is_alive() and time.monotonic() < deadline:
+                time.sleep(0.01)
+            time.sleep(draw.uniform(0, 0.6))
+            process.kill()
+            process.join()
+            assert not list(folder.rglob("record.json")) and not list(folder.rglob("weights.pt"))
+        else:
+            assert forked.wait([process]) == [0]
+        began = [int(line) for line in log.read_text().split("\n")[:-1]]
+        assert began[0] >= reached - interval, "more than the last interval was lost"
+        assert began == list(range(began[0], began[0] + len(began)))
+        reached = began[-1]
+    (record,) = [json.loads(path.read_text()) for path in folder.rglob("record.json")]
+    assert record["status"] == "ok" and record["budget"]["steps"] == 24 and record["budget"]["samples"] == 96
+    weights, _ = train(spec_of("toy", "training.epochs=6"), folder / "whole.pt")
+    (path,) = folder.rglob("weights.pt")
+    assert equal(torch.load(path, weights_only=True)["state_dict"], weights)
+
+
+def test_killed_three_times(tmp_path):
+    killed_and_finished(tmp_path, 3, interval=2)
+
+
+@pytest.mark.slow
+def test_killed_twenty_times(tmp_path):
+    killed_and_finished(tmp_path, 20, interval=1)
+
