@@ -308,7 +308,8 @@ def _complain(message: str, code: int) -> int:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    """Printable, on one line: an argument may hold anything, and must neither drive the terminal nor break its encoding."""
+    return " ".join("".join(character if character.isprintable() else " " for character in text).split())
 
 
 def _handle_signals() -> None:

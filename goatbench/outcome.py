@@ -44,7 +44,7 @@ def outcome_lines(record: RunRecord, card: TaskCard, path: Path) -> list[str]:
 
 def _column(measurement: Measurement, card: TaskCard) -> str:
     conditions = measurement.conditions
-    value, nominal = conditions.get(card.column_label or card.column_condition), conditions[card.column_condition]
+    value, nominal = conditions.get(card.column_label or card.column_condition), conditions.get(card.column_condition, "-")
     return str(nominal) if value is None or value == nominal else f"{value} ({nominal})"
 
 
