@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import copy
-import logging
 import math
-import os
-import signal
 import time
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,13 +18,14 @@ from ..spec import TrainerSpec
 from . import memory
 from .checkpoint import load_checkpoint, save_checkpoint
 from .module import TrainingModule
+from .process_settings import cheap_device_checks, determinism, plain_interrupt, quiet
 from .resume import Checkpoints, ResumeFile
 
 __all__ = ["FitResult", "TimeLimitError", "fit", "load_checkpoint", "save_checkpoint"]
 
 
 class TimeLimitError(Exception):
-    """Training ran into trainer.time_limit_minutes; nothing was saved."""
+    """Training ran into trainer.time_limit_minutes; no weights were saved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +73,7 @@ def fit(
     whole = module.net
     if trainer_spec.strategy == "fsdp2":
         module.net = copy.deepcopy(whole)  # what is sharded once stays so: the caller's net is for evaluation
-    with _quiet(), _determinism(), _cheap_device_checks(trainer_spec), _plain_interrupt():
+    with quiet(), determinism(), cheap_device_checks(trainer_spec), plain_interrupt():
         trainer = _make_trainer(trainer_spec, epochs, [watch, checkpoints])
         if trainer_spec.compile:
             module.net.compile()
@@ -253,65 +248,3 @@ class _Watch(lightning.Callback):
 
 def _best(module: TrainingModule, values: list[float]) -> float:
     return {"max": max, "min": min}[module.selection_direction](values)
-
-
-@contextmanager
-def _plain_interrupt() -> Iterator[None]:
-    """Ctrl-C stays a KeyboardInterrupt: Lightning makes it a SystemExit and leaves the process deaf to the next one."""
-    handler = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    except SystemExit as error:
-        if isinstance(error.__context__, KeyboardInterrupt):
-            raise KeyboardInterrupt from None
-        raise
-    finally:
-        if signal.getsignal(signal.SIGINT) is not handler:
-            signal.signal(signal.SIGINT, handler)
-
-
-@contextmanager
-def _determinism() -> Iterator[None]:
-    """Lightning turns torch's deterministic algorithms on for the whole process: here only for the training. Without the default
-    filling of fresh memory, a debugging aid that costs time."""
-    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    fill = torch.utils.deterministic.fill_uninitialized_memory
-    torch.utils.deterministic.fill_uninitialized_memory = False
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-        torch.utils.deterministic.fill_uninitialized_memory = fill
-
-
-@contextmanager
-def _cheap_device_checks(spec: TrainerSpec) -> Iterator[None]:
-    """Importing Lightning makes every `torch.cuda.is_available()` open NVIDIA's management library (so that later forks may use CUDA),
-    and torch's optimizers ask in each step: 0.35 ms a step without a GPU. A training on the CPU needs no such care."""
-    name = "PYTORCH_NVML_BASED_CUDA_CHECK"
-    before = os.environ.get(name)
-    if spec.accelerator == "cpu":
-        os.environ[name] = "0"
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = before
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Lightning's hints on things that are chosen here on purpose (devices, workers, loggers) are no use to our user; its errors are."""
-    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module=r"lightning\..*")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
