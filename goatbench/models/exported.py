@@ -41,6 +41,7 @@ def write_exported(folder: Path, state_dict: dict[str, Tensor], config: dict[str
         save_file(tensors, temporary / WEIGHTS, metadata={"format": "pt"})
         (temporary / CONFIG).write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
         for file in (WEIGHTS, CONFIG):
+            os.chmod(temporary / file, 0o644)  # safetensors writes for its owner alone
             with open(temporary / file, "rb") as written:
                 os.fsync(written.fileno())
         os.rename(temporary, folder)

@@ -46,7 +46,7 @@ def a_run(tmp_path, task, attention, overrides=()):
     return record["run_id"], net
 
 
-@pytest.mark.parametrize("attention", ["goat", "learned_absolute"])
+@pytest.mark.parametrize("attention", [pytest.param("goat", marks=pytest.mark.slow), "learned_absolute"])
 def test_timm_loads_an_exported_vit(tmp_path, capsys, attention):
     """learned_absolute: one table under the names of all blocks, which safetensors would refuse."""
     run, net = a_run(tmp_path, "vit_resolution", attention)

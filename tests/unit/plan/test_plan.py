@@ -53,7 +53,7 @@ def test_a_decoder_of_paper_size_by_hand():
 @pytest.mark.parametrize(
     "overrides",
     [
-        ("task=vit_res224", "attention=goat", "trainer.accumulate=2"),
+        pytest.param(("task=vit_res224", "attention=goat", "trainer.accumulate=2"), marks=pytest.mark.slow),
         pytest.param(("task=genome_nll", "attention=rope"), marks=pytest.mark.slow),
         pytest.param(("task=lm_length", "attention=alibi", "data.packing=documents"), marks=pytest.mark.slow),
         ("task=needle", "attention=nope"),
@@ -79,6 +79,7 @@ def test_large_weights_are_not_drawn_and_small_ones_are():
     assert torch.equal(net.norm.weight, torch.ones(512))
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_refused_and_what_is_named_instead_fits(capsys):
     asked = ["task=genome_nll", "scale=smoke", "attention=nope", "data.num_train=1024", "training.batch_size=64"]
     (job,) = plan(*asked)
