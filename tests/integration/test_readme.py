@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
 SHELL = ("", "bash", "sh")
-# leaderboard: as the command prints it; table: without the notes below it; plain: without variants
+# leaderboard: as the command prints it; table: without the notes and without ablations; plain: without variants either
 MARKED = re.compile(r"<!-- (leaderboard|table):(\w+)( plain)? -->\n(.*?)<!-- /\1 -->", flags=re.S)
 CONTENTS = re.compile(r"(?<=<!-- contents -->\n).*?(?=<!-- /contents -->)", flags=re.S)
 BOARDS = [(page, *found.groups()) for page, text in PAGES.items() for found in MARKED.finditer(text)]
@@ -46,7 +46,8 @@ def shown(kind: str, task: str, plain: str | None) -> str:
     if kind == "leaderboard":
         return board(task)
     rows = board(task).partition("\n\n<details>")[0].splitlines()
-    return "\n".join(row for row in rows if not (plain and "\\[" in row))
+    left_out = "\\[" if plain else "\\[attention."
+    return "\n".join(row for row in rows if left_out not in row)
 
 
 def contents() -> str:
