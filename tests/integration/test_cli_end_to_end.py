@@ -86,7 +86,7 @@ def test_a_run_is_shown_and_repeated_with_equal_measurements(swept):
     folder, _ = swept
     run = records(folder)[0]
     shown = goatbench(folder, "show", run["run_id"])
-    assert shown.returncode == 0 and f"goatbench run task=vit_res512 attention=nope seed={run['seed']} scale=smoke" in shown.stdout
+    assert shown.returncode == 0 and f"goatbench run task=vit_res512 attention=nope scale=smoke seed={run['seed']}" in shown.stdout
     again = goatbench(folder, "show", run["run_id"], "--repro")
     assert again.returncode == 0, again.stdout + again.stderr
     count = len(run["measurements"])

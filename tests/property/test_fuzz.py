@@ -28,9 +28,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from goatbench import cli
-from goatbench.compose import _explain, _literal_path, _parse, compose, known_keys
+from goatbench.compose import compose
 from goatbench.errors import UsageError
+from goatbench.explain import explain, known_keys
 from goatbench.export import _specs
+from goatbench.overrides import literal_path, parse
 from goatbench.plan.memory import parse_bytes
 from goatbench.records.files import parse_record
 from goatbench.records.grouping import row_name
@@ -74,7 +76,7 @@ def test_specifications(number, specs):
             try:
                 spec = RUN_SPECS[domain].model_validate_json(json.dumps(values), strict=True)
             except ValidationError as error:
-                raise UsageError(_explain(error, known_keys(RUN_SPECS[domain]))) from None
+                raise UsageError(explain(error, known_keys(RUN_SPECS[domain]))) from None
             assert len(spec.config_hash) >= 8 and spec.learning_rate > 0
 
     check()
@@ -89,7 +91,7 @@ def test_overrides(number):
     @given(st.tuples(keys, TEXTS).map("=".join) | TEXTS)
     def check(line):
         with only_one_line():
-            _parse(_literal_path(line))
+            parse(literal_path(line))
         with only_one_line():
             parse_bytes(line)
 
