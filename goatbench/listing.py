@@ -26,6 +26,12 @@ SECTIONS = {
     "launchers": "launch",
 }
 
+SCALES = {
+    "smoke": "seconds, for CI: does everything run? Its scores mean nothing",
+    "embedded": "the default: minutes on one CPU core, real data that ship inside the package",
+    "paper": "full data sets on GPUs, several nodes: ImageNet-1k, a whole genome, C4",
+}
+
 
 def list_lines(sections: Iterable[str], config_dir: str | None = None) -> list[str]:
     """The names of these sections, each with one line of explanation and its provider if that is not goatbench."""
@@ -70,7 +76,7 @@ def _one_line(tree: ConfigTree, group: str, name: str) -> str:
     if group == "scale":
         domains = tree.settings(name)
         text, provider = tree.comment(group, f"{name}/{domains[0]}"), tree.provider(group, f"{name}/{domains[0]}")
-        line = f"[{', '.join(domains)}] {_about(text)}"
+        line = SCALES.get(name) or f"[{', '.join(domains)}] {_about(text)}"
     else:
         provider = tree.provider(group, name)
         line = _about(tree.comment(group, name))

@@ -90,7 +90,7 @@ def _board(name: str, tasks: list[TaskScores], scale: str, against: str | None) 
 
 def _aggregate(tasks: list[TaskScores], complete: list[str], baselines: list[str | None]):
     """({(what, row): mean}, {(what, row): interval}); the same seeds are drawn for all rows, and for tasks of a domain with equal seeds."""
-    if not complete:
+    if len(complete) < 2:
         return {}, {}
     used = []
     for task, base in zip(tasks, baselines, strict=True):
@@ -110,8 +110,8 @@ def _aggregate(tasks: list[TaskScores], complete: list[str], baselines: list[str
                 better = sum(mean[other] > mean[row] for other in complete)
                 tied = sum(mean[other] == mean[row] for other in complete)
                 ranks[row] += (1 + better + (tied - 1) / 2) / len(tasks)
-                if base is not None and mean[base]:
-                    gains[row] += (mean[row] - mean[base]) / abs(mean[base]) / len(tasks)
+                if base is not None:
+                    gains[row] += _gain(mean[row], mean[base]) / len(tasks)
         return [{"rank": ranks, "gain": gains}[what][row] for what, row in keys]
 
     sizes = [len(seeds) for _, seeds in blocks]
@@ -119,6 +119,12 @@ def _aggregate(tasks: list[TaskScores], complete: list[str], baselines: list[str
     if not paired or min(sizes) < 2:
         return means, {}
     return means, dict(zip(keys, bootstrap_intervals(sizes, statistic, RESAMPLES), strict=True))
+
+
+def _gain(score: float, base: float) -> float:
+    """In -1 .. 1 for scores of one sign. Divided by the larger of the two: a baseline near zero would make any mean over tasks its own."""
+    largest = max(abs(score), abs(base))
+    return (score - base) / largest if largest else 0.0
 
 
 def _mean(by_seed: Mapping[int, float], seeds: Sequence[int] | None) -> float:
@@ -138,15 +144,15 @@ def _aggregate_cell(key: str, mean: float, interval: tuple[float, float] | None)
 
 def _notes(tasks: list[TaskScores], complete: list[str], baselines: list[str | None], intervals: Mapping) -> Iterable[str]:
     yield "a task's column: its headline, mean ± standard deviation over seeds; controls and rows that did not learn a task are not in it"
-    if complete:
+    if len(complete) > 1:
         listed = ", ".join(complete)
         yield f"mean rank: among the {len(complete)} rows that have a result in every task ({listed}); no other row has an aggregate"
     else:
-        yield "no row has a result in every task: nothing is aggregated"
+        yield f"{'only ' + complete[0] if complete else 'no row'} has a result in every task, and a rank takes two: nothing is aggregated"
     if None not in baselines:
         pairs = [f"{base} in {task.card.name}" for task, base in zip(tasks, baselines, strict=True)]
         named = baselines[0] if len(set(baselines)) == 1 else ", ".join(pairs)
-        text = f"gain: (row - baseline) / |baseline| of the headline, turned so that more is better, mean over tasks; baseline: {named}"
+        text = f"gain: (row - baseline) / the larger of the two, of the headline, turned so that more is better, mean over tasks; baseline: {named}"
         yield one_line(text, 900)
     else:
         lacking = [task.card.name for task, base in zip(tasks, baselines, strict=True) if base is None]
