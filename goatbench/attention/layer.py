@@ -88,6 +88,12 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Tensor, positions: Positions, mask: Mask = Mask(), cache: KVCache | None = None) -> Tensor:
         """positions: of the K tokens of x; mask.key_valid and mask.segment cover cached keys too."""
+        if positions.num_tokens != x.shape[1] or positions.num_axes != self.shape.num_axes:
+            raise ValueError(
+                f"x has {x.shape[1]} tokens and the layer {self.shape.num_axes} axes of position, "
+                f"but positions are of {positions.num_tokens} tokens on {positions.num_axes}: Positions.line(tokens) has one axis, "
+                "Positions.grid(height, width, num_prefix) two"
+            )
         layout, scheme, past = self.head_layout, self.scheme, 0
         q = _heads(self.q_proj(x), layout.num_q)
         k = _heads(self.k_proj(x), layout.num_k)

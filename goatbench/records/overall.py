@@ -152,7 +152,7 @@ def _notes(tasks: list[TaskScores], complete: list[str], baselines: list[str | N
     if None not in baselines:
         pairs = [f"{base} in {task.card.name}" for task, base in zip(tasks, baselines, strict=True)]
         named = baselines[0] if len(set(baselines)) == 1 else ", ".join(pairs)
-        text = f"gain: (row - baseline) / the larger of the two, of the headline, turned so that more is better, mean over tasks; baseline: {named}"
+        text = f"gain: (row - baseline) / the larger, of headlines turned so that more is better; mean over tasks; baseline: {named}"
         yield one_line(text, 900)
     else:
         lacking = [task.card.name for task, base in zip(tasks, baselines, strict=True) if base is None]

@@ -129,3 +129,11 @@ def test_kernel_can_be_exchanged():
     layer.kernel = spy
     run(layer, tokens(5), Positions.line(5))
     assert layer.kernel is spy and spy.used == {"sdpa-flash"}
+
+
+@pytest.mark.parametrize("positions", [Positions.line(5), Positions.grid(2, 3)], ids=["tokens", "axes"])
+def test_positions_of_something_else_are_refused(positions):
+    shape = ModelShape(1, True, 16, 1, 2, 2, 8, (6,))
+    layer = SelfAttention(shape, NoPosition(shape))
+    with pytest.raises(ValueError, match=r"x has 6 tokens and the layer 1 axes of position"):
+        layer(torch.randn(1, 6, 16), positions)
