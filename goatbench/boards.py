@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from .records.record import RunRecord, TaskCard
 
 
+RUNS = "runs"  # the default of --runs-dir
+
+
 class PlotKind(StrEnum):
     """lines: the columns as curves. heatmap: a panel a row, depth by length."""
 
@@ -52,15 +55,26 @@ class Asked:
 class Places:
     """runs_dir: own runs, None for published ones only; results_dir: published ones, None for those of this installation."""
 
-    runs_dir: str | None = "runs"
+    runs_dir: str | None = RUNS
     results_dir: str | None = None
 
     def root(self) -> Path:
         from .records.store import results_root
 
-        if self.results_dir is not None and not Path(self.results_dir).is_dir():
-            raise UsageError(f"--results-dir {self.results_dir}: no such folder")
-        return Path(self.results_dir) if self.results_dir is not None else results_root()
+        return results_root() if self.results_dir is None else _folder("--results-dir", self.results_dir)
+
+    def own(self) -> Path | None:
+        """Where own runs lie; UsageError if a folder that was named is not there. The default one comes with the first run."""
+        if self.runs_dir is None or (self.runs_dir == RUNS and not Path(RUNS).exists()):
+            return None
+        return _folder("--runs-dir", self.runs_dir)
+
+
+def _folder(option: str, name: str) -> Path:
+    path = Path(name)
+    if not path.is_dir():
+        raise UsageError(f"{option} {name}: {'is no folder' if path.exists() else 'no such folder'}")
+    return path
 
 
 @collection_paused()
@@ -102,19 +116,19 @@ def print_boards(
 
 def _records(wanted: list[str], scale: str | None, places: Places) -> tuple[list[RunRecord], list[RunRecord]]:
     """Published and own records, of one scale if given; what is interrupted or unreadable is named on standard error."""
-    from .records.store import interrupted, iter_records
+    from .records.store import interrupted, iter_records, say_unread
 
     warnings: list[str] = []
-    submitted = list(iter_records(places.root(), warnings, wanted or None))
-    local = list(iter_records(places.runs_dir, warnings)) if places.runs_dir is not None else []
+    root, own = places.root(), places.own()
+    submitted = list(iter_records(root, warnings, wanted or None))
+    local = list(iter_records(own, warnings)) if own is not None else []
     scales = sorted({record.scale for record in (*submitted, *local)} | {"smoke", "embedded", "paper"})
     if scale is not None and scale not in scales:
         raise UsageError(unknown("scale", scale, scales))
-    for marker in interrupted(places.runs_dir, warnings) if places.runs_dir is not None else []:
+    for marker in interrupted(own, warnings) if own is not None else []:
         if not wanted or marker.task in wanted:
             print(f"interrupted: {marker.run_id} ({marker.task}, {marker.attention}, seed {marker.seed})", file=sys.stderr)
-    for warning in warnings:
-        print(f"goatbench: skipped: {warning}", file=sys.stderr)
+    say_unread(warnings)
     kept = ([record for record in records if scale in (None, record.scale)] for records in (submitted, local))
     return next(kept), next(kept)
 
