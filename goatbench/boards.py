@@ -86,12 +86,7 @@ def print_boards(
 
     plot: where the first board is drawn as well, as kind says (None: lines).
     """
-    if kind is not None and plot is None:
-        raise UsageError(f"--kind {kind} says how --plot draws: add --plot PATH")
-    if plot is not None and (asked.overall or asked.against is not None):
-        raise UsageError("--plot draws the scores of one task: it goes with neither --overall nor --against")
-    if asked.metric is not None and (asked.overall or not asked.names):
-        raise UsageError(f"--metric {asked.metric} belongs to a task: name it, without --overall")
+    _refuse(asked, out, plot, kind)
     load_plugins()
     wanted = [task_name(name) for name in asked.names]
     for name in wanted:
@@ -105,13 +100,29 @@ def print_boards(
         boards = overall_boards(cards, submitted, local, asked.scale or "embedded", asked.against)
     else:
         boards = _boards(asked, wanted, submitted, local, places)
-    _put(boards, form, out, is_page=not wanted and not asked.overall)
-    if plot is not None:
+    if plot is not None:  # before the boards: what cannot be drawn is refused before a page of output
         if boards[0].facts["kind"] != "measured":
             raise UsageError("--plot draws what was measured: name a task with results of its own")
         card = tasks.get(boards[0].facts["task"]).card
         figure = _figure(kind, boards[0], card, submitted, local, asked.metric)
         print(f"drawn: {', '.join(_save(figure, plot))}", file=sys.stderr)
+    _put(boards, form, out, is_page=not wanted and not asked.overall)
+
+
+def _refuse(asked: Asked, out: str | None, plot: str | None, kind: PlotKind | None) -> None:
+    """What can be refused before anything is read."""
+    from .records.files import refuse_missing_folder, refuse_output
+
+    if kind is not None and plot is None:
+        raise UsageError(f"--kind {kind} says how --plot draws: add --plot PATH")
+    if plot is not None and (asked.overall or asked.against is not None):
+        raise UsageError("--plot draws the scores of one task: it goes with neither --overall nor --against")
+    if asked.metric is not None and (asked.overall or not asked.names):
+        raise UsageError(f"--metric {asked.metric} belongs to a task: name it, without --overall")
+    if out is not None:
+        refuse_output(out)
+    if plot is not None:
+        refuse_missing_folder(Path(plot), "--plot")
 
 
 def _records(wanted: list[str], scale: str | None, places: Places) -> tuple[list[RunRecord], list[RunRecord]]:

@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from goatbench import boards
-from goatbench.boards import Asked, Places, print_boards
+from goatbench.boards import Asked, Places, PlotKind, print_boards
 from goatbench.compare import compare_lines
 from goatbench.errors import UsageError
 from goatbench.records import files, grouping
@@ -158,3 +158,21 @@ def test_the_default_folder_of_runs_comes_with_the_first_run(tmp_path, monkeypat
     assert Places().own() is None
     (tmp_path / "runs").mkdir()
     assert str(Places().own()) == "runs"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"plot": "p", "kind": PlotKind.HEATMAP}, "hold no scores by depth"),
+        ({"plot": "nothere/p"}, "--plot nothere/p: the folder nothere does not exist"),
+        ({"out": "nothere/x.md"}, "--out nothere/x.md: the folder nothere does not exist"),
+        ({"out": "file/x.md"}, "--out file/x.md: file is no folder"),
+    ],
+)
+def test_what_cannot_be_drawn_or_written_is_refused_before_anything_is_printed(options, says, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=says) as caught:
+        print_boards(Asked(("vit_resolution",)), Places(None), **options)
+    assert "make room" not in str(caught.value) and capsys.readouterr().out == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
