@@ -35,7 +35,7 @@ def compare_lines(a: str, b: str, places: Places, task: str | None, scale: str |
     say_unread(warnings)
     found = [find_side(name, list(known.values()), places.runs_dir, root) for name in (a, b)]
     if len({(side.row, frozenset(record.run_id for record in side.records)) for side in found}) == 1:
-        raise UsageError(one_line(f"{a} and {b} are the same, {found[0].label}: name another row or run to compare it with"))
+        raise UsageError(one_line(f"A and B are the same, {found[0].label}: name another row or run to compare it with"))
     sides = [_only(side, task, scale) for side in found]
     cards = [tasks.get(name).card for name in ([task] if task else tasks.names())]
     examples = example_files([*sides[0].records, *sides[1].records], places, warnings := [])

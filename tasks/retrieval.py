@@ -92,14 +92,15 @@ class Retrieval(CausalTask):
         """An answer that is right as a whole is right in its first symbol and in each; every share has a standard error."""
         yield from CausalTask.contradictions(self, measurements)
         for conditions, found in by_conditions(measurements):
-            for metric in ("exact_match", "first_token_accuracy", "token_accuracy"):
-                if metric not in found:
-                    continue
-                share, whole = found[metric], found.get("exact_match", found[metric])
-                if whole.value > share.value + 1e-9:
-                    yield f"exact_match = {whole.value:g} is above {metric} = {share.value:g} ({canonical_json(conditions)})"
+            if "exact_match" not in found or "reference" in conditions:
+                continue
+            whole = found["exact_match"]
+            for share in (found[name] for name in ("exact_match", "first_token_accuracy", "token_accuracy") if name in found):
                 if share.stderr_method is None:
-                    yield f"{metric} = {share.value:g} has no standard error ({canonical_json(conditions)})"
+                    yield f"{share.metric} = {share.value:g} has no standard error ({canonical_json(conditions)})"
+                # another method than the whole's: answers of different lengths, where the shares have no order
+                elif share.stderr_method == whole.stderr_method and whole.value > share.value + 1e-9:
+                    yield f"exact_match = {whole.value:g} is above {share.metric} = {share.value:g} ({canonical_json(conditions)})"
 
     def measure(self, spec: ToyRunSpec, net: Decoder, data: SyntheticData, folder: Path | None) -> Outcome:
         base, problem = spec.model.seq_len, data.problem

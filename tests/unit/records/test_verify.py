@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from goatbench.errors import UsageError
-from goatbench.records.record import RunRecord
+from goatbench.records.record import Measurement, RunRecord
 from goatbench.verify import verify
 
 RESULTS = Path(__file__).resolve().parents[3] / "results"
-PUBLISHED = sorted(RESULTS.glob("vit_*/**/*.json"))
+PUBLISHED = sorted(path for tasks in ("vit_*", "needle*", "passkey*") for path in RESULTS.glob(f"{tasks}/**/*.json"))
 NEEDLE = json.loads(min((RESULTS / "needle@v1" / "embedded" / "goat").glob("*.json")).read_text())
 ONE = json.loads(next(p for p in PUBLISHED if "vit_resolution@v1/embedded/rope_mixed/" in p.as_posix()).read_text())
 
@@ -119,3 +119,17 @@ def test_an_edited_top1_does_not_fit_its_binomial_error():
     first.update(value=round(4000 * first["value"] + 200) / 4000)
     with pytest.raises(UsageError, match=r"standard error .* \(binomial\)"):
         verify(RunRecord.model_validate(edited))
+
+
+def test_shares_of_answers_of_different_lengths_have_no_order():
+    """Three answers of one symbol all right, one of nine all wrong: 75 % of the answers, 25 % of the symbols."""
+    from goatbench.tasks.retrieval import NEEDLE as TASK
+
+    wilson = {"unit": "fraction", "stderr": 0.1, "stderr_method": "width of Wilson's 95 % interval / 3.92"}
+    whole = Measurement(metric="exact_match", value=0.75, n=4, **wilson)
+    symbols = {"metric": "token_accuracy", "value": 0.25, "n": 12}
+    assert not list(TASK.contradictions([whole, Measurement(**symbols, **{**wilson, "stderr_method": "ratio estimator over sequences"})]))
+    (said,) = TASK.contradictions([whole, Measurement(**symbols, **wilson)])
+    assert said.startswith("exact_match = 0.75 is above token_accuracy = 0.25")
+    yardstick = {"metric": "token_accuracy", "value": 0.5, "unit": "fraction", "n": 12, "conditions": {"reference": "best"}}
+    assert not list(TASK.contradictions([whole, Measurement(**yardstick)]))
