@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from .records.record import RunRecord, TaskCard
 
 
+RUNS = "runs"  # the default of --runs-dir
+
+
 class PlotKind(StrEnum):
     """lines: the columns as curves. heatmap: a panel a row, depth by length."""
 
@@ -52,15 +55,26 @@ class Asked:
 class Places:
     """runs_dir: own runs, None for published ones only; results_dir: published ones, None for those of this installation."""
 
-    runs_dir: str | None = "runs"
+    runs_dir: str | None = RUNS
     results_dir: str | None = None
 
     def root(self) -> Path:
         from .records.store import results_root
 
-        if self.results_dir is not None and not Path(self.results_dir).is_dir():
-            raise UsageError(f"--results-dir {self.results_dir}: no such folder")
-        return Path(self.results_dir) if self.results_dir is not None else results_root()
+        return results_root() if self.results_dir is None else _folder("--results-dir", self.results_dir)
+
+    def own(self) -> Path | None:
+        """Where own runs lie; UsageError if a folder that was named is not there. The default one comes with the first run."""
+        if self.runs_dir is None or (self.runs_dir == RUNS and not Path(RUNS).exists()):
+            return None
+        return _folder("--runs-dir", self.runs_dir)
+
+
+def _folder(option: str, name: str) -> Path:
+    path = Path(name)
+    if not path.is_dir():
+        raise UsageError(f"{option} {name}: {'is no folder' if path.exists() else 'no such folder'}")
+    return path
 
 
 @collection_paused()
@@ -72,12 +86,7 @@ def print_boards(
 
     plot: where the first board is drawn as well, as kind says (None: lines).
     """
-    if kind is not None and plot is None:
-        raise UsageError(f"--kind {kind} says how --plot draws: add --plot PATH")
-    if plot is not None and (asked.overall or asked.against is not None):
-        raise UsageError("--plot draws the scores of one task: it goes with neither --overall nor --against")
-    if asked.metric is not None and (asked.overall or not asked.names):
-        raise UsageError(f"--metric {asked.metric} belongs to a task: name it, without --overall")
+    _refuse(asked, out, plot, kind)
     load_plugins()
     wanted = [task_name(name) for name in asked.names]
     for name in wanted:
@@ -91,30 +100,46 @@ def print_boards(
         boards = overall_boards(cards, submitted, local, asked.scale or "embedded", asked.against)
     else:
         boards = _boards(asked, wanted, submitted, local, places)
-    _put(boards, form, out, is_page=not wanted and not asked.overall)
-    if plot is not None:
+    if plot is not None:  # before the boards: what cannot be drawn is refused before a page of output
         if boards[0].facts["kind"] != "measured":
             raise UsageError("--plot draws what was measured: name a task with results of its own")
         card = tasks.get(boards[0].facts["task"]).card
         figure = _figure(kind, boards[0], card, submitted, local, asked.metric)
         print(f"drawn: {', '.join(_save(figure, plot))}", file=sys.stderr)
+    _put(boards, form, out, is_page=not wanted and not asked.overall)
+
+
+def _refuse(asked: Asked, out: str | None, plot: str | None, kind: PlotKind | None) -> None:
+    """What can be refused before anything is read."""
+    from .records.files import refuse_missing_folder, refuse_output
+
+    if kind is not None and plot is None:
+        raise UsageError(f"--kind {kind} says how --plot draws: add --plot PATH")
+    if plot is not None and (asked.overall or asked.against is not None):
+        raise UsageError("--plot draws the scores of one task: it goes with neither --overall nor --against")
+    if asked.metric is not None and (asked.overall or not asked.names):
+        raise UsageError(f"--metric {asked.metric} belongs to a task: name it, without --overall")
+    if out is not None:
+        refuse_output(out)
+    if plot is not None:
+        refuse_missing_folder(Path(plot), "--plot")
 
 
 def _records(wanted: list[str], scale: str | None, places: Places) -> tuple[list[RunRecord], list[RunRecord]]:
     """Published and own records, of one scale if given; what is interrupted or unreadable is named on standard error."""
-    from .records.store import interrupted, iter_records
+    from .records.store import interrupted, iter_records, say_unread
 
     warnings: list[str] = []
-    submitted = list(iter_records(places.root(), warnings, wanted or None))
-    local = list(iter_records(places.runs_dir, warnings)) if places.runs_dir is not None else []
+    root, own = places.root(), places.own()
+    submitted = list(iter_records(root, warnings, wanted or None))
+    local = list(iter_records(own, warnings)) if own is not None else []
     scales = sorted({record.scale for record in (*submitted, *local)} | {"smoke", "embedded", "paper"})
     if scale is not None and scale not in scales:
         raise UsageError(unknown("scale", scale, scales))
-    for marker in interrupted(places.runs_dir, warnings) if places.runs_dir is not None else []:
+    for marker in interrupted(own, warnings) if own is not None else []:
         if not wanted or marker.task in wanted:
             print(f"interrupted: {marker.run_id} ({marker.task}, {marker.attention}, seed {marker.seed})", file=sys.stderr)
-    for warning in warnings:
-        print(f"goatbench: skipped: {warning}", file=sys.stderr)
+    say_unread(warnings)
     kept = ([record for record in records if scale in (None, record.scale)] for records in (submitted, local))
     return next(kept), next(kept)
 

@@ -12,7 +12,7 @@ from .records.collection import collection_paused
 from .records.comparing import Apart, Line, Side, compare, config_differences, environment_differences, verdict
 from .records.files import one_line
 from .records.finding import find_side
-from .records.store import iter_records
+from .records.store import iter_records, say_unread
 from .registry import load_plugins, tasks, unknown
 
 if TYPE_CHECKING:
@@ -28,13 +28,15 @@ def compare_lines(a: str, b: str, places: Places, task: str | None, scale: str |
     if task is not None and task not in tasks:
         raise UsageError(unknown("task", task, tasks.names()))
     warnings: list[str] = []
-    root = places.root()
+    root, own = places.root(), places.own()
     known = {record.run_id: record for record in iter_records(root, warnings, None if task is None else [task])}
-    if places.runs_dir is not None:
-        known |= {record.run_id: record for record in iter_records(places.runs_dir, warnings)}
-    for warning in warnings:
-        print(f"goatbench: skipped: {warning}", file=sys.stderr)
-    sides = [_only(find_side(name, list(known.values()), places.runs_dir, root), task, scale) for name in (a, b)]
+    if own is not None:
+        known |= {record.run_id: record for record in iter_records(own, warnings)}
+    say_unread(warnings)
+    found = [find_side(name, list(known.values()), places.runs_dir, root) for name in (a, b)]
+    if len({(side.row, frozenset(record.run_id for record in side.records)) for side in found}) == 1:
+        raise UsageError(one_line(f"A and B are the same, {found[0].label}: name another row or run to compare it with"))
+    sides = [_only(side, task, scale) for side in found]
     cards = [tasks.get(name).card for name in ([task] if task else tasks.names())]
     examples = example_files([*sides[0].records, *sides[1].records], places, warnings := [])
     lines, apart = compare(cards, *sides, everything, examples)

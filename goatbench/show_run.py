@@ -17,7 +17,7 @@ from .records.files import one_line, read_record
 from .records.finding import find_record
 from .records.grouping import row_name
 from .records.layout import RECORD
-from .records.record import Measurement, RunRecord, Status
+from .records.record import Cost, Measurement, RunRecord, Status
 from .records.repeating import command, overrides_of
 from .records.store import new_run_id
 from .registry import load_plugins, tasks
@@ -115,8 +115,13 @@ def _curves(record: RunRecord) -> list[str]:
 
 
 def _costs(record: RunRecord) -> list[str]:
-    lines = [f"  {c.name:<26} {c.value:,.6g} {c.unit} ({c.method}){_conditions(c.conditions)}" for c in record.costs]
+    lines = [f"  {c.name:<26} {_amount(c)} ({c.method}){_conditions(c.conditions)}" for c in record.costs]
     return ["", "costs", *lines] if lines else []
+
+
+def _amount(cost: Cost) -> str:
+    """With its unit; bytes are told in MiB."""
+    return f"{cost.value / 2**20:,.1f} MiB" if cost.unit == "bytes" else f"{cost.value:,.6g} {cost.unit}"
 
 
 def _flat(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -7,17 +7,25 @@ configuration, or whose numbers its task could not have made, was edited or mixe
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
+from collections.abc import Iterator
 from datetime import datetime
+from statistics import NormalDist
 
 from pydantic import ValidationError
 
 from .errors import UsageError
 from .records.canonical import canonical_json
 from .records.files import one_line
-from .records.record import Measurement, RunRecord, Status, TaskCard
+from .records.record import Curve, Measurement, RunRecord, Status, TaskCard
+from .records.statistics import wilson_interval
 from .registry import load_plugins, tasks, unknown
 from .spec import RUN_SPECS
+
+Z = NormalDist().inv_cdf(0.975)
+WILSON, BINOMIAL = "width of Wilson's 95 % interval / 3.92", "binomial"  # a measurement's stderr_method
+ROUNDING = 1e-4  # relative, of a standard error
 
 
 def verify(record: RunRecord) -> None:
@@ -78,7 +86,9 @@ def _against_card(record: RunRecord):
             yield f"{m.metric} is in {m.unit}, {card.name} measures it in {known[m.metric].unit}"
         elif m.value is not None:
             yield from _value(m, known[m.metric].bounds, record)
+            yield from _standard_error(m)
     yield from _completeness(record.measurements, card)
+    yield from _depths(record)
     yield from getattr(task, "contradictions", lambda measurements: ())(record.measurements)
 
 
@@ -93,6 +103,54 @@ def _value(m: Measurement, bounds: tuple[float | None, float | None] | None, rec
         return
     if split in record.data.counts and m.n != record.data.counts[split]:
         yield f"{m.metric} counts {m.n} examples, the {split} split has {record.data.counts[split]}"
+
+
+def _standard_error(m: Measurement) -> Iterator[str]:
+    """Of a share of n examples it follows from the two: a score that was edited alone does not fit its own."""
+    if m.stderr_method not in (WILSON, BINOMIAL) or m.n < 1 or not 0 <= m.value <= 1:
+        return
+    if m.stderr is None:
+        yield f"{m.metric} = {m.value:g} under {canonical_json(m.conditions)} has no standard error, but names its method"
+        return
+    right = round(m.value * m.n)
+    if not math.isclose(m.value * m.n, right, rel_tol=1e-6, abs_tol=1e-6):  # single precision leaves seven digits
+        yield f"{m.metric} = {m.value:g} under {canonical_json(m.conditions)} is no share of {m.n} examples"
+        return
+    low, high = wilson_interval(right, m.n)
+    expected = (high - low) / (2 * Z) if m.stderr_method == WILSON else math.sqrt(m.value * (1 - m.value) / m.n)
+    if not math.isclose(m.stderr, expected, rel_tol=ROUNDING, abs_tol=1e-7):
+        yield (
+            f"{m.metric} = {m.value:g} of {m.n} examples under {canonical_json(m.conditions)} has the standard error {expected:.4g} "
+            f"({m.stderr_method}), the record says {m.stderr:.4g}"
+        )
+
+
+def _depths(record: RunRecord) -> Iterator[str]:
+    """Scores by depth pool to the score that they are part of, each depth with as many examples, inside its own interval."""
+    measured = {(m.metric, canonical_json(m.conditions)): m for m in record.measurements if m.value is not None}
+    curves = [curve for curve in record.curves if curve.x_name == "depth"]
+    bounds = {(curve.name, canonical_json(curve.conditions)): curve for curve in curves}
+    for curve in curves:
+        where = {key: value for key, value in curve.conditions.items() if key != "bound"}
+        whole = measured.get((curve.name, canonical_json(where)))
+        if curve.conditions.get("bound") != "estimate" or not curve.y:
+            continue
+        if whole is not None and curve.n * len(curve.y) == whole.n:
+            mean = math.fsum(curve.y) / len(curve.y)
+            if not math.isclose(mean, whole.value, rel_tol=1e-6, abs_tol=1e-9):
+                yield f"{curve.name} = {whole.value:g} under {canonical_json(where)}, but its scores by depth have the mean {mean:g}"
+        ends = [bounds.get((curve.name, canonical_json({**where, "bound": bound}))) for bound in ("wilson_low", "wilson_high")]
+        yield from _intervals(curve, *ends)
+
+
+def _intervals(curve: Curve, low: Curve | None, high: Curve | None) -> Iterator[str]:
+    for end, found in enumerate((low, high)):
+        if found is None or found.x != curve.x:
+            continue
+        for x, share, said in zip(curve.x, curve.y, found.y, strict=True):
+            expected = wilson_interval(min(curve.n, max(0, round(share * curve.n))), curve.n)[end]
+            if not math.isclose(said, expected, rel_tol=ROUNDING, abs_tol=1e-6):
+                yield f"{curve.name} = {share:g} of {curve.n} at depth {x:g} has a Wilson bound {expected:.4g}, not {said:.4g}"
 
 
 def _completeness(measurements: list[Measurement], card: TaskCard):

@@ -7,17 +7,30 @@ that is what greedy generation writes, in one forward pass. The accuracy of sing
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from goatbench.errors import UsageError
+from goatbench.records.canonical import canonical_json
 from goatbench.records.record import Cost, Curve, Examples, Learned, Measurement, Metric, Outcome, TaskCard
 from goatbench.records.statistics import wilson_interval
 from goatbench.spec import ToyRunSpec
 
-from .causal import ROPE_SCALING, SCALINGS, CausalTask, absent, evaluate, evaluation_costs, length_variants, machine_of, out_of_range
+from .causal import (
+    ROPE_SCALING,
+    SCALINGS,
+    CausalTask,
+    absent,
+    by_conditions,
+    evaluate,
+    evaluation_costs,
+    length_variants,
+    machine_of,
+    out_of_range,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,6 +87,20 @@ class Retrieval(CausalTask):
     def protocol(self, spec: ToyRunSpec) -> dict[str, Any]:
         depths = " ".join(f"{depth:g}" for depth in spec.evaluation.depths)
         return CausalTask.protocol(self, spec) | {"depths": depths, "problem": self.problem_of(spec).name}
+
+    def contradictions(self, measurements: list[Measurement]) -> Iterator[str]:
+        """An answer that is right as a whole is right in its first symbol and in each; every share has a standard error."""
+        yield from CausalTask.contradictions(self, measurements)
+        for conditions, found in by_conditions(measurements):
+            if "exact_match" not in found or "reference" in conditions:
+                continue
+            whole = found["exact_match"]
+            for share in (found[name] for name in ("exact_match", "first_token_accuracy", "token_accuracy") if name in found):
+                if share.stderr_method is None:
+                    yield f"{share.metric} = {share.value:g} has no standard error ({canonical_json(conditions)})"
+                # another method than the whole's: answers of different lengths, where the shares have no order
+                elif share.stderr_method == whole.stderr_method and whole.value > share.value + 1e-9:
+                    yield f"exact_match = {whole.value:g} is above {share.metric} = {share.value:g} ({canonical_json(conditions)})"
 
     def measure(self, spec: ToyRunSpec, net: Decoder, data: SyntheticData, folder: Path | None) -> Outcome:
         base, problem = spec.model.seq_len, data.problem

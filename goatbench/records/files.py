@@ -49,7 +49,14 @@ def replace_atomic(path: Path, content: bytes) -> None:
 
 def write_output(path: Path | str, text: str, option: str = "--out") -> None:
     """Put `text` at the place a user named with `option`: whole or not at all, over a regular file only. UsageError in one line."""
+    refuse_output(path, option)
+    replace_atomic(Path(path), text.encode("utf-8", errors="replace"))
+
+
+def refuse_output(path: Path | str, option: str = "--out") -> None:
+    """UsageError in one line if no file can be written there, as far as that can be known before the work."""
     path = Path(path)
+    refuse_missing_folder(path, option)
     try:
         there = os.lstat(path)
     except FileNotFoundError:
@@ -59,7 +66,12 @@ def write_output(path: Path | str, text: str, option: str = "--out") -> None:
     if there is not None and not stat.S_ISREG(there.st_mode):
         kind = "a symbolic link" if stat.S_ISLNK(there.st_mode) else "a folder" if stat.S_ISDIR(there.st_mode) else "no regular file"
         raise UsageError(f"{option} {path} is {kind} and is not overwritten: name a new or a regular file")
-    replace_atomic(path, text.encode("utf-8", errors="replace"))
+
+
+def refuse_missing_folder(path: Path, option: str) -> None:
+    if not path.parent.is_dir():
+        there = f"{path.parent} is no folder" if os.path.lexists(path.parent) else f"the folder {path.parent} does not exist"
+        raise UsageError(f"{option} {path}: {there}; make it first, or name another file")
 
 
 @contextmanager

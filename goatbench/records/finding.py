@@ -13,7 +13,7 @@ from .files import one_line, read_record
 from .grouping import row_name
 from .layout import RECORD, placed_at
 from .record import RUN_ID_PATTERN, RunRecord
-from .store import iter_records
+from .store import iter_records, say_unread
 from .submission import record_file
 
 BEGINNING = r"[0-9]{8}(t[0-9a-f-]*)?"  # of a run id: its day at least
@@ -80,4 +80,5 @@ def _records_in(folder: Path) -> list[RunRecord]:
             found.append(record)
     if not found:
         raise UsageError(one_line(f"{folder} holds no record{': ' + warnings[0] if warnings else ''}"))
+    say_unread(warnings)
     return found

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..errors import UsageError
 from .canonical import digest
-from .record import NAME_PATTERN, RUN_ID_PATTERN, RunRecord
+from .record import NAME_PATTERN, RunRecord
 
 MARKER = "started.json"
 RECORD = "record.json"
@@ -41,9 +41,8 @@ def placed_at(record: RunRecord) -> Path:
 def record_paths(root: Path, tasks: Container[str] | None = None) -> Iterator[tuple[Path, bool]]:
     """Record files, and whether each lies in a run folder. tasks: published records of other tasks are not looked at."""
     for folder in folders(root):
-        if re.fullmatch(RUN_ID_PATTERN, folder.name):
-            if os.path.lexists(folder / RECORD):
-                yield folder / RECORD, True
+        if os.path.lexists(folder / RECORD):  # also in a folder whose name is no run id: it is named, not passed over
+            yield folder / RECORD, True
         elif _TASK_FOLDER.fullmatch(folder.name) and (tasks is None or folder.name.partition("@")[0] in tasks):
             for scale in folders(folder):
                 for row in folders(scale):

@@ -7,7 +7,8 @@ import os
 import re
 import secrets
 import subprocess
-from collections.abc import Container, Iterator
+import sys
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,10 +33,12 @@ __all__ = [
     "placed_at",
     "read_record",
     "results_root",
+    "say_unread",
     "submit",
 ]
 
 MAX_MARKER_BYTES = 64 * 2**10
+NAMED = 3  # files that a warning names
 
 
 class Marker(Strict):
@@ -167,6 +170,14 @@ def iter_records(root: Path | str, warnings: list[str], tasks: Container[str] | 
             warnings.append(str(error))
             continue
         yield record
+
+
+def say_unread(warnings: Sequence[str]) -> None:
+    """One line on standard error for all records that could not be read, the first of them by name."""
+    if warnings:
+        count = f"{len(warnings)} record{'s' if len(warnings) != 1 else ''} could not be read"
+        more = f"; and {len(warnings) - NAMED} more" if len(warnings) > NAMED else ""
+        print(f"goatbench: skipped: {count}: {'; '.join(warnings[:NAMED])}{more}", file=sys.stderr)
 
 
 def machine_token() -> str:

@@ -78,8 +78,10 @@ class DomainView:
     tuning: list[TaskView]
 
 
-def build_page(cards: Iterable[TaskCard], submitted: Sequence[RunRecord], local: Sequence[RunRecord], scale: str) -> str:
-    """The HTML of all tasks that have records at this scale, domains in the order of the cards."""
+def build_page(
+    cards: Iterable[TaskCard], submitted: Sequence[RunRecord], local: Sequence[RunRecord], scale: str, num_unread: int = 0
+) -> str:
+    """The HTML of all tasks that have records at this scale, domains in the order of the cards; it says how many were unreadable."""
     submitted, local = ([record for record in records if record.scale == scale] for records in (submitted, local))
     by_domain: dict[str, list[tuple[TaskCard, list[Board], list[Group]]]] = {}
     for card in cards:
@@ -89,7 +91,7 @@ def build_page(cards: Iterable[TaskCard], submitted: Sequence[RunRecord], local:
             by_domain.setdefault(card.domain, []).append((card, boards, groups))
     domains = [_domain(name, tasks) for name, tasks in by_domain.items()]
     runs = {record.run_id for record in (*submitted, *local)}
-    return _render(domains=domains, scale=scale, num_runs=len(runs), data=embedded_json(_data(domains, scale)))
+    return _render(domains=domains, scale=scale, num_runs=len(runs), num_unread=num_unread, data=embedded_json(_data(domains, scale)))
 
 
 def embedded_json(data: Any) -> Markup:

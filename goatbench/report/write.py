@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
+from ..boards import Places
 from ..errors import UsageError
 from ..records.collection import collection_paused
 from ..registry import load_plugins, tasks, unknown
@@ -14,7 +14,7 @@ from ..registry import load_plugins, tasks, unknown
 def write_report(out: str, scale: str, runs_dir: str, results_dir: str | None) -> Path:
     """Write the page, whole or not at all. UsageError if there is nothing to report or `out` cannot be written."""
     from ..records.files import replace_atomic
-    from ..records.store import iter_records, results_root
+    from ..records.store import iter_records, say_unread
     from .page import build_page
 
     path = Path(out)
@@ -22,14 +22,13 @@ def write_report(out: str, scale: str, runs_dir: str, results_dir: str | None) -
         raise UsageError(f"--out {out}: name a file that ends with .html")
     if not path.parent.is_dir():
         raise UsageError(f"--out {out}: no folder {path.parent}; create it first")
-    if results_dir is not None and not Path(results_dir).is_dir():
-        raise UsageError(f"--results-dir {results_dir}: no such folder")
+    places = Places(runs_dir, results_dir)
+    root, own = places.root(), places.own()
     load_plugins()
     warnings: list[str] = []
-    submitted = list(iter_records(results_dir or results_root(), warnings))
-    local = list(iter_records(runs_dir, warnings))
-    for warning in warnings:
-        print(f"goatbench: skipped: {warning}", file=sys.stderr)
+    submitted = list(iter_records(root, warnings))
+    local = list(iter_records(own, warnings)) if own is not None else []
+    say_unread(warnings)
     measured = {record.task.name for record in (*submitted, *local) if record.scale == scale}
     if not measured:
         scales = sorted({record.scale for record in (*submitted, *local)} | {"smoke", "embedded", "paper"})
@@ -37,5 +36,5 @@ def write_report(out: str, scale: str, runs_dir: str, results_dir: str | None) -
             raise UsageError(unknown("scale", scale, scales))
         raise UsageError(f"no results at scale {scale} yet; make one with: goatbench run task=vit_res512 scale={scale}")
     cards = [tasks.get(name).card for name in tasks.names() if name in measured]
-    replace_atomic(path, build_page(cards, submitted, local, scale).encode("utf-8"))
+    replace_atomic(path, build_page(cards, submitted, local, scale, num_unread=len(warnings)).encode("utf-8"))
     return path

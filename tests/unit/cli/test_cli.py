@@ -86,9 +86,9 @@ QUICK = [
     ["show", "goat"],
     ["show", "embedded"],
     ["show", "20261129t202833-0d61a9b3-1f7ad4"],
-    ["leaderboard", "vit_res512", "--runs-dir", "nowhere"],
-    ["leaderboard", "--overall", "--runs-dir", "nowhere"],
-    ["compare", "goat", "rope", "--runs-dir", "nowhere"],
+    ["leaderboard", "vit_res512", "--runs-dir", "."],
+    ["leaderboard", "--overall", "--runs-dir", "."],
+    ["compare", "goat", "rope", "--runs-dir", "."],
 ]
 
 

@@ -11,6 +11,7 @@ import pytest
 from goatbench.boards import Places
 from goatbench.compose import compose
 from goatbench.errors import UsageError
+from goatbench.records.record import RunRecord
 from goatbench.show_run import load_run, reproduction_lines, run_lines
 
 RESULTS = Path(__file__).resolve().parents[3] / "results"
@@ -58,3 +59,11 @@ def test_each_difference_is_named_with_its_size(record):
 def test_unknown_runs_are_one_line():
     with pytest.raises(UsageError, match="no finished run 20261129t202833-0d61a9b3-ffffff"):
         load_run("20261129t202833-0d61a9b3-ffffff", PLACES)
+
+
+def test_bytes_are_told_in_mib(record):
+    memory = {"name": "train_peak_memory_bytes", "value": 1234.5 * 2**20, "unit": "bytes", "method": "rss", "conditions": {"length": 64}}
+    seconds = {"name": "train_wall_seconds", "value": 2.5, "unit": "s", "method": "wall clock"}
+    changed = RunRecord.model_validate({**record.model_dump(), "costs": [memory, seconds]})
+    lines = [" ".join(line.split()) for line in run_lines(Path("record.json"), changed)]
+    assert "train_peak_memory_bytes 1,234.5 MiB (rss) at length 64" in lines and "train_wall_seconds 2.5 s (wall clock)" in lines

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from goatbench.boards import Places
+from goatbench.compare import compare_lines
 from goatbench.errors import UsageError
 from goatbench.records.comparing import Side, compare, config_differences, differences, environment_differences, verdict
 from goatbench.records.files import record_bytes
@@ -99,3 +101,20 @@ def test_what_a_name_stands_for(tmp_path, make_record):
     with pytest.raises(UsageError, match="runs of 2 rows \\(alibi, goat\\)"):
         find_side(str(runs), known, runs, results)
     assert is_run(own.run_id) and is_run(own.run_id[:12]) and is_run(str(runs)) and not is_run("goat")
+
+
+def test_one_and_the_same_is_not_compared(tmp_path, make_record):
+    """By name, and where a run and its folder are two names of it; variants of one attention are not the same."""
+    runs, results = tmp_path / "runs", tmp_path / "results"
+    results.mkdir()
+    own = make_record("goat", run=1)
+    RunFolder(runs, own.run_id).finish(own)
+    places = Places(str(runs), str(results))
+    for a, b in (("goat", "goat"), (own.run_id, str(runs / own.run_id)), (own.run_id, "goat")):
+        with pytest.raises(UsageError, match="are the same, goat") as caught:
+            compare_lines(a, b, places, None, None, False)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(UsageError, match="no results of 'gaot'"):
+        compare_lines("gaot", "gaot", places, None, None, False)
+    with pytest.raises(UsageError, match="no task in common"):
+        compare_lines("goat", "goat[lanes=append]", places, None, None, False)

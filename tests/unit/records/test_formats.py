@@ -103,6 +103,6 @@ def test_output_goes_over_regular_files_only(tmp_path):
     for name, why in (("link", "a symbolic link"), ("pipe", "no regular file"), (".", "a folder")):
         with pytest.raises(UsageError, match=why):
             write_output(tmp_path / name, "c\n")
-    with pytest.raises(UsageError, match="No such file or directory"):
+    with pytest.raises(UsageError, match=f"the folder {tmp_path}/nowhere does not exist"):
         write_output(tmp_path / "nowhere" / "board.md", "c\n")
     assert target.read_text() == "b\n"

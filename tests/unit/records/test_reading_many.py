@@ -8,13 +8,16 @@ import tracemalloc
 import pytest
 
 from goatbench import boards
-from goatbench.boards import Asked, Places, print_boards
+from goatbench.boards import Asked, Places, PlotKind, print_boards
+from goatbench.compare import compare_lines
 from goatbench.errors import UsageError
 from goatbench.records import files, grouping
 from goatbench.records.collection import collection_paused
 from goatbench.records.costs import mark_pareto
 from goatbench.records.files import read_bounded, record_bytes
+from goatbench.records.layout import results_root
 from goatbench.records.leaderboard import build_boards
+from goatbench.report.write import write_report
 
 
 def test_collection_is_paused_while_a_board_is_made_and_goes_on_after(monkeypatch, tmp_path):
@@ -104,3 +107,72 @@ def test_the_mark_of_rows_that_are_not_dominated_is_what_pairs_say(card, make_re
         beaten = any((a, b) != (top, seconds) and a >= top and b <= seconds for a, b in numbers)
         assert row.is_pareto is (not beaten), row.name
     assert mark_pareto([], {}) == []
+
+
+def _unreadable(runs):
+    """A cut file, a list, random bytes, a dangling link, a folder, each where a record would lie, in folders that bear any name."""
+    for name, content in (("a", b'{"value": 1'), ("b", b"[]"), ("20260102t030405-0123abcd-0123ab", b"\xff\x00\x91" * 99)):
+        (runs / name).mkdir(parents=True)
+        (runs / name / "record.json").write_bytes(content)
+    (runs / "d").mkdir()
+    (runs / "d" / "record.json").symlink_to(runs / "gone")
+    (runs / "e" / "record.json").mkdir(parents=True)
+
+
+@pytest.mark.parametrize("names", [(), ("vit_resolution",)])
+def test_unreadable_records_are_one_line(names, tmp_path, capsys):
+    _unreadable(tmp_path / "runs")
+    print_boards(Asked(names, scale="embedded"), Places(str(tmp_path / "runs")))
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if "could not be read" in line)
+    assert line.startswith("goatbench: skipped: 5 records could not be read: ") and line.endswith("; and 2 more")
+    assert line.count(f"{tmp_path}/runs/") == 3
+
+
+def test_a_record_under_another_name_is_named(tmp_path, capsys):
+    (tmp_path / "copy").mkdir()
+    published = next((results_root() / "vit_resolution@v1").rglob("*.json"))
+    (tmp_path / "copy" / "record.json").write_bytes(published.read_bytes())
+    print_boards(Asked(("vit_resolution",)), Places(str(tmp_path)))
+    assert f"copy/record.json holds the record of another run, {published.stem}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("places", "says"),
+    [(("nothere", None), "--runs-dir nothere: no such folder"), (("file", None), "--runs-dir file: is no folder"),
+     ((None, "nothere"), "--results-dir nothere: no such folder"), ((None, "file"), "--results-dir file: is no folder")],
+)  # fmt: skip
+def test_a_folder_that_was_named_has_to_be_there(places, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    for call in (
+        lambda: print_boards(Asked(), Places(*places)),
+        lambda: compare_lines("goat", "rope", Places(*places), None, None, False),
+        lambda: write_report("page.html", "embedded", *(places if places[0] else ("runs", places[1]))),
+    ):
+        with pytest.raises(UsageError, match=says):
+            call()
+
+
+def test_the_default_folder_of_runs_comes_with_the_first_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert Places().own() is None
+    (tmp_path / "runs").mkdir()
+    assert str(Places().own()) == "runs"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"plot": "p", "kind": PlotKind.HEATMAP}, "hold no scores by depth"),
+        ({"plot": "nothere/p"}, "--plot nothere/p: the folder nothere does not exist"),
+        ({"out": "nothere/x.md"}, "--out nothere/x.md: the folder nothere does not exist"),
+        ({"out": "file/x.md"}, "--out file/x.md: file is no folder"),
+    ],
+)
+def test_what_cannot_be_drawn_or_written_is_refused_before_anything_is_printed(options, says, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=says) as caught:
+        print_boards(Asked(("vit_resolution",)), Places(None), **options)
+    assert "make room" not in str(caught.value) and capsys.readouterr().out == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

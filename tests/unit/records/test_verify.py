@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 from copy import deepcopy
 from pathlib import Path
 
 import pytest
 
 from goatbench.errors import UsageError
-from goatbench.records.record import RunRecord
+from goatbench.records.record import Measurement, RunRecord
 from goatbench.verify import verify
 
 RESULTS = Path(__file__).resolve().parents[3] / "results"
-PUBLISHED = sorted(RESULTS.glob("vit_*/**/*.json"))
+PUBLISHED = sorted(path for tasks in ("vit_*", "needle*", "passkey*") for path in RESULTS.glob(f"{tasks}/**/*.json"))
+NEEDLE = json.loads(min((RESULTS / "needle@v1" / "embedded" / "goat").glob("*.json")).read_text())
 ONE = json.loads(next(p for p in PUBLISHED if "vit_resolution@v1/embedded/rope_mixed/" in p.as_posix()).read_text())
 
 
@@ -64,3 +66,70 @@ def test_an_edited_record_is_refused(name):
     with pytest.raises(UsageError) as refusal:
         verify(RunRecord.model_validate(edited))
     assert says in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+def _inflate(record, share=0.99, method=None):
+    """Every exact match becomes `share`; with a method (p, n) -> standard error it goes along."""
+    for m in record["measurements"]:
+        if m["metric"] == "exact_match" and m["value"] is not None:
+            m.update(value=share, stderr=m["stderr"] if method is None else method(share, m["n"]))
+
+
+def _wilson_width(p, n, z=1.959964):
+    """(upper - lower) / (2 z) of the score interval, written out."""
+    return math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+
+
+def _without_depths(record):
+    _inflate(record, method=_wilson_width)
+    record["curves"] = []
+
+
+def _last_depths(record, bound="estimate"):
+    curve = next(c for c in reversed(record["curves"]) if c["conditions"]["bound"] == bound)
+    curve["y"] = [min(1.0, y + 0.01) if y < 0.5 else y - 0.01 for y in curve["y"]]
+
+
+SHARES = {
+    "score alone": (_inflate, "standard error"),
+    "score and its error": (lambda r: _inflate(r, method=_wilson_width), "scores by depth have the mean"),
+    "score, its error and the depths": (_without_depths, "exact_match = 0.99 is above"),
+    "no error": (lambda r: [m.update(stderr=None) for m in r["measurements"]], "has no standard error"),
+    "no error and no method": (lambda r: [m.update(stderr=None, stderr_method=None) for m in r["measurements"]], "has no standard error"),
+    "no share of n": (lambda r: _inflate(r, 0.9901, _wilson_width), "no share of 500"),
+    "depths": (_last_depths, "scores by depth"),
+    "an interval": (lambda r: _last_depths(r, "wilson_high"), "Wilson bound"),
+}
+
+
+@pytest.mark.parametrize("name", SHARES)
+def test_an_edited_share_is_refused_without_its_examples(name):
+    edit, says = SHARES[name]
+    edited = deepcopy(NEEDLE)
+    edited["examples"] = None
+    verify(RunRecord.model_validate(edited))
+    edit(edited)
+    with pytest.raises(UsageError, match=says):
+        verify(RunRecord.model_validate(edited))
+
+
+def test_an_edited_top1_does_not_fit_its_binomial_error():
+    edited = deepcopy(ONE)
+    first = next(m for m in edited["measurements"] if m["metric"] == "top1")
+    first.update(value=round(4000 * first["value"] + 200) / 4000)
+    with pytest.raises(UsageError, match=r"standard error .* \(binomial\)"):
+        verify(RunRecord.model_validate(edited))
+
+
+def test_shares_of_answers_of_different_lengths_have_no_order():
+    """Three answers of one symbol all right, one of nine all wrong: 75 % of the answers, 25 % of the symbols."""
+    from goatbench.tasks.retrieval import NEEDLE as TASK
+
+    wilson = {"unit": "fraction", "stderr": 0.1, "stderr_method": "width of Wilson's 95 % interval / 3.92"}
+    whole = Measurement(metric="exact_match", value=0.75, n=4, **wilson)
+    symbols = {"metric": "token_accuracy", "value": 0.25, "n": 12}
+    assert not list(TASK.contradictions([whole, Measurement(**symbols, **{**wilson, "stderr_method": "ratio estimator over sequences"})]))
+    (said,) = TASK.contradictions([whole, Measurement(**symbols, **wilson)])
+    assert said.startswith("exact_match = 0.75 is above token_accuracy = 0.25")
+    yardstick = {"metric": "token_accuracy", "value": 0.5, "unit": "fraction", "n": 12, "conditions": {"reference": "best"}}
+    assert not list(TASK.contradictions([whole, Measurement(**yardstick)]))

@@ -123,9 +123,10 @@ def test_the_verb_writes_the_page_and_replaces_it(make_rows, tmp_path):
     write(make_rows({"goat": 0.9}), tmp_path / "results")
     out = tmp_path / "page.html"
     out.write_text("older")
+    (tmp_path / "runs").mkdir()
     write_report(str(out), "embedded", str(tmp_path / "runs"), str(tmp_path / "results"))
     assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "results"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "results", "runs"]
 
 
 @pytest.mark.parametrize(
@@ -139,6 +140,18 @@ def test_the_verb_writes_the_page_and_replaces_it(make_rows, tmp_path):
 )
 def test_errors_are_one_line(out, scale, words, make_rows, tmp_path):
     write(make_rows({"goat": 0.9}), tmp_path / "results")
+    (tmp_path / "runs").mkdir()
     with pytest.raises(UsageError, match=re.escape(words)) as caught:
         write_report(str(tmp_path / out), scale, str(tmp_path / "runs"), str(tmp_path / "results"))
     assert "\n" not in str(caught.value)
+
+
+def test_the_page_says_how_many_records_it_lacks(make_rows, tmp_path, capsys):
+    write(make_rows({"goat": 0.9}), tmp_path / "results")
+    for name, text in (("20260102t030405-0123abcd-0000ff", "[]"), ("broken", "{")):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "record.json").write_text(text)
+    page = write_report(str(tmp_path / "page.html"), "embedded", str(tmp_path / "runs"), str(tmp_path / "results")).read_text("utf-8")
+    assert "· 2 records could not be read and are left out</p>" in page and str(tmp_path) not in page
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("goatbench: skipped: 2 records could not be read: ") and "broken/record.json" in line
