@@ -267,14 +267,12 @@ def main(argv: list[str] | None = None) -> None:
     except click_error as error:
         code = _usage_error(error)
     except (KeyboardInterrupt, typer.Abort):
-        code = 130
+        code = _complain("interrupted", 130)
     except BrokenPipeError:  # `goatbench list | head`
         sys.stderr.close()
         code = 0
     except OSError as error:  # a full disk under standard output, a folder that vanished
         code = _complain(f"{error.filename or 'output'}: {error.strerror or error}", 1)
-    if code == 130:
-        print("goatbench: interrupted", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
 
 
