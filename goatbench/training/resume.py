@@ -31,7 +31,7 @@ SAVE = 1  # below every signal number
 
 class Checkpoints(lightning.Callback):
     """Writes `path` every trainer.checkpoint_steps optimizer steps, every trainer.checkpoint_minutes, and when a signal asks for the
-    end: SIGTERM and SIGINT, which is Ctrl-C (then KeyboardInterrupt), and SIGUSR1 (then PreemptedError).
+    end: SIGINT (Ctrl-C) and SIGTERM, then KeyboardInterrupt, and SIGUSR1, then PreemptedError.
 
     All of it happens between two optimizer steps, or, in the last step of an epoch, after the validation; never after the last
     validation, where nothing remains to be trained. A second signal interrupts at once.
@@ -53,11 +53,11 @@ class Checkpoints(lightning.Callback):
             self.resumed_at.append(trainer.global_step)
         self._saved = time.monotonic()
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):  # Lightning, whose handlers these replace, puts the old ones back
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):  # Lightning puts the old handlers back
                 signal.signal(number, self._ask)
 
     def _ask(self, number: int, frame: object) -> None:
-        is_requeued = REQUEUES in os.environ and number != signal.SIGINT  # a cluster sends the other two, one after the other
+        is_requeued = REQUEUES in os.environ and number != signal.SIGINT  # a cluster sends SIGUSR1 and SIGTERM, one after the other
         if self.asked and not is_requeued:
             raise KeyboardInterrupt
         self.asked = signal.SIGUSR1 if is_requeued else number

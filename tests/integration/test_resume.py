@@ -56,7 +56,8 @@ def unbroken(tmp_path_factory):
     return of
 
 
-CASES = [*((domain, 2, signal.SIGTERM) for domain in RUNS), ("vision", 3, signal.SIGUSR1), ("vision", 5, signal.SIGTERM), ("toy", 3, signal.SIGINT)]
+CASES = [*((domain, 2, signal.SIGTERM) for domain in RUNS), ("vision", 3, signal.SIGUSR1), ("vision", 5, signal.SIGTERM)]
+CASES += [("toy", 3, signal.SIGINT)]
 
 
 @pytest.mark.parametrize(("domain", "steps", "number"), CASES)
@@ -245,4 +246,3 @@ def test_killed_three_times(tmp_path):
 @pytest.mark.slow
 def test_killed_twenty_times(tmp_path):
     killed_and_finished(tmp_path, 20, interval=1)
-
