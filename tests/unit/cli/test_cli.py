@@ -53,6 +53,10 @@ MISTAKES = [
     (["submit", "no-such-run"], "neither a run id"),
     (["plan", "task=vit_res51"], "did you mean 'vit_res512'?"),
     (["plan", "--memory", "much"], "--memory 'much' is no amount of memory"),
+    (["plan", "--memory", "80"], "--memory 80 has no unit: write 80GiB"),
+    (["plan", "--throughput", "-5"], "--throughput -5 is no number above 0"),
+    (["run", "task=needle", "attention=rope", "task=lm_length"], "task is given twice, as task=needle and task=lm_length"),
+    (["plan", "seed=1", "++seed=2"], "seed is given twice, as seed=1 and ++seed=2"),
     (["export", "20261129t202833-0d61a9b3-ffffff"], "Missing option"),
     (["data", "chek"], "No such command 'chek'"),
 ]
