@@ -81,6 +81,7 @@ def run(
 
         raise typer.Exit(launch(overrides, jobs=jobs, config_dir=config_dir, dry_run=dry_run))
     from .compose import compose
+    from .records.store import check_runs_dir
 
     composed = compose(overrides, config_dir)
     if cfg is not None:
@@ -94,6 +95,7 @@ def run(
         raise typer.Exit(launch(overrides, config_dir=config_dir))
     _handle_signals()
     spec = composed.spec
+    check_runs_dir(spec.runs_dir)
     _tell(f"{spec.task.name} with {spec.attention.name}, scale {spec.scale}, seed {spec.seed}: loading PyTorch and the data ...")
     from .execute import execute
 

@@ -70,6 +70,15 @@ def test_a_mistake_is_one_line_on_stderr_and_exit_code_2(capsys, arguments, expe
     assert err.count("\n") == 1 and out == ""
 
 
+@pytest.mark.parametrize("runs_dir", ["afile", "afile/runs"])
+@pytest.mark.parametrize("sweep", [[], ["-m"]])
+def test_a_file_is_no_runs_dir(tmp_path, capsys, monkeypatch, runs_dir, sweep):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "afile").touch()
+    code, _, err = call(capsys, "run", *sweep, "task=needle", "attention=rope", f"runs_dir={runs_dir}")
+    assert (code, err) == (2, f"goatbench: runs_dir={runs_dir}: afile is a file; name a folder with runs_dir=PATH\n")
+
+
 def test_a_mistake_leaves_nothing_behind(tmp_path):
     """A process of its own: no traceback, no folder, no data read."""
     done = subprocess.run(
