@@ -229,6 +229,9 @@ def bench_attention(context: typer.Context) -> None:
 
     Example: goatbench bench attention --help
     """
+    from .bench import arguments
+
+    arguments.attention(context.args)  # --help and mistakes end here, before torch is imported
     from .bench.attention import main as bench_main
 
     raise typer.Exit(bench_main(context.args) or 0)
@@ -240,6 +243,9 @@ def bench_decoder(context: typer.Context) -> None:
 
     Example: goatbench bench decoder --help
     """
+    from .bench import arguments
+
+    arguments.decoder(context.args)  # --help and mistakes end here, before torch is imported
     from .bench.decoder import main as bench_main
 
     raise typer.Exit(bench_main(context.args) or 0)
@@ -251,6 +257,9 @@ def bench_genome_loader(context: typer.Context) -> None:
 
     Example: goatbench bench genome_loader --help
     """
+    from .bench import arguments
+
+    arguments.genome_loader(context.args)  # --help and mistakes end here, before torch is imported
     from .bench.genome_loader import main as bench_main
 
     raise typer.Exit(bench_main(context.args) or 0)
