@@ -15,7 +15,7 @@ import typer
 
 from .completion import complete_job, complete_name_or_run, complete_override
 from .errors import PREEMPTED, REQUEUES, PreemptedError, RankError, UsageError
-from .options import ConfigDir, ResultsDir, RunsDir, check_given_once
+from .options import ConfigDir, ResultsDir, RunsDir, check_given_once, check_names
 from .registry import nearest
 from .result_verbs import compare, leaderboard, report, submit
 from .work_verbs import data, export, plan
@@ -72,6 +72,7 @@ def run(
     """
     overrides = overrides or []
     check_given_once(overrides)
+    check_names(overrides, config_dir)
     if jobs > 1 and not multirun:
         raise UsageError(f"-j {jobs} needs -m: a single run is one process")
     if multirun and (run_id or cfg):

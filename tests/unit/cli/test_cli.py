@@ -102,6 +102,8 @@ QUICK = [
     ["leaderboard", "vit_res512", "--runs-dir", "nowhere"],
     ["leaderboard", "--overall", "--runs-dir", "nowhere"],
     ["compare", "goat", "rope", "--runs-dir", "nowhere"],
+    ["run", "task=needel"],
+    ["plan", "attention=gaot"],
 ]
 
 
