@@ -25,6 +25,7 @@ from ..spec import TrainerSpec
 from .checkpoint import write_atomic
 from .ranks import is_distributed
 
+RESUME = "resume"
 SYNC_STEPS = 10  # on accelerators, several ranks agree in every tenth step: asking makes the device wait
 SAVE = 1  # below every signal number
 
@@ -91,11 +92,12 @@ class Checkpoints(lightning.Callback):
             code = int(trainer.strategy.reduce(torch.tensor(code, device=module.device), reduce_op="max")) if is_asking else 0
         return max(code, int(self.every_steps is not None and step % self.every_steps == 0))
 
-    @staticmethod
-    def stop(number: int, step: int) -> None:
+    def stop(self, number: int, step: int) -> None:
         """Ends the training in the way that the signal means."""
         if number == signal.SIGUSR1:
             raise PreemptedError(f"stopped by SIGUSR1 after {step} steps; the same command goes on from there")
+        if self.path.stem != RESUME:  # only the same run could go on, and it ends with a record
+            raise KeyboardInterrupt(f"stopped after {step} steps; with retrain=true the same command starts anew")
         raise KeyboardInterrupt(f"training is kept up to step {step}; the same command goes on from there")
 
     def state_dict(self) -> dict[str, Any]:

@@ -96,6 +96,13 @@ def test_an_interrupt_keeps_the_training_and_says_so_in_one_line(tmp_path, monke
     assert said == ["goatbench: interrupted: training is kept up to step 3; the same command goes on from there"]
 
 
+def test_an_interrupted_retraining_promises_nothing(tmp_path, monkeypatch):
+    at_step(monkeypatch, 2, lambda: os.kill(os.getpid(), signal.SIGINT))
+    record = run_in(tmp_path, "retrain=true")
+    assert record.status == "interrupted"
+    assert record.error.message == "stopped after 3 steps; with retrain=true the same command starts anew"
+
+
 def test_a_second_interrupt_does_not_wait(tmp_path, monkeypatch):
     def twice():
         os.kill(os.getpid(), signal.SIGINT)
