@@ -15,7 +15,7 @@ import typer
 
 from .completion import complete_job, complete_name_or_run, complete_override
 from .errors import PREEMPTED, REQUEUES, PreemptedError, RankError, UsageError
-from .options import ConfigDir, ResultsDir, RunsDir
+from .options import ConfigDir, ResultsDir, RunsDir, check_given_once, check_names
 from .registry import nearest
 from .result_verbs import compare, leaderboard, report, submit
 from .work_verbs import data, export, plan
@@ -71,6 +71,8 @@ def run(
     What is not given is task=vit_res512 attention=goat scale=embedded seed=0.
     """
     overrides = overrides or []
+    check_given_once(overrides)
+    check_names(overrides, config_dir)
     if jobs > 1 and not multirun:
         raise UsageError(f"-j {jobs} needs -m: a single run is one process")
     if multirun and (run_id or cfg):
@@ -80,6 +82,7 @@ def run(
 
         raise typer.Exit(launch(overrides, jobs=jobs, config_dir=config_dir, dry_run=dry_run))
     from .compose import compose
+    from .records.store import check_runs_dir
 
     composed = compose(overrides, config_dir)
     if cfg is not None:
@@ -93,6 +96,7 @@ def run(
         raise typer.Exit(launch(overrides, config_dir=config_dir))
     _handle_signals()
     spec = composed.spec
+    check_runs_dir(spec.runs_dir)
     _tell(f"{spec.task.name} with {spec.attention.name}, scale {spec.scale}, seed {spec.seed}: loading PyTorch and the data ...")
     from .execute import execute
 
@@ -226,6 +230,9 @@ def bench_attention(context: typer.Context) -> None:
 
     Example: goatbench bench attention --help
     """
+    from .bench import arguments
+
+    arguments.attention(context.args)  # --help and mistakes end here, before torch is imported
     from .bench.attention import main as bench_main
 
     raise typer.Exit(bench_main(context.args) or 0)
@@ -237,6 +244,9 @@ def bench_decoder(context: typer.Context) -> None:
 
     Example: goatbench bench decoder --help
     """
+    from .bench import arguments
+
+    arguments.decoder(context.args)  # --help and mistakes end here, before torch is imported
     from .bench.decoder import main as bench_main
 
     raise typer.Exit(bench_main(context.args) or 0)
@@ -248,6 +258,9 @@ def bench_genome_loader(context: typer.Context) -> None:
 
     Example: goatbench bench genome_loader --help
     """
+    from .bench import arguments
+
+    arguments.genome_loader(context.args)  # --help and mistakes end here, before torch is imported
     from .bench.genome_loader import main as bench_main
 
     raise typer.Exit(bench_main(context.args) or 0)
@@ -267,14 +280,12 @@ def main(argv: list[str] | None = None) -> None:
     except click_error as error:
         code = _usage_error(error)
     except (KeyboardInterrupt, typer.Abort):
-        code = 130
+        code = _complain("interrupted", 130)
     except BrokenPipeError:  # `goatbench list | head`
         sys.stderr.close()
         code = 0
     except OSError as error:  # a full disk under standard output, a folder that vanished
         code = _complain(f"{error.filename or 'output'}: {error.strerror or error}", 1)
-    if code == 130:
-        print("goatbench: interrupted", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -150,6 +150,8 @@ class Composer:
             raise UsageError(f"task.domain belongs to the task ('{domain}' for {choices['task']}) and cannot be set")
         if isinstance(values.get("task"), dict) and values["task"].pop("setting", setting) != setting:
             raise UsageError(f"task.setting belongs to the task ('{setting}' for {choices['task']}) and cannot be set")
+        if self.tree.read("task", choices["task"]).get("multiples") and values["task"].get("multiples") == []:
+            raise UsageError("task.multiples needs at least one, such as [1,16]: the headline is measured at one of them")
         for group in ("task", "attention"):
             if isinstance(values.get(group), dict) and values[group].get("name") != choices[group]:
                 raise UsageError(f"{group}.name '{values[group].get('name')}' is not the chosen '{choices[group]}'; write {group}=NAME")

@@ -122,8 +122,9 @@ def execute(composed: Composed, run_id: str | None = None, sweep_id: str | None 
         with contextlib.suppress(OSError):
             folder.runs_dir.rmdir()  # if this run made it, it is empty again
         raise
-    except (KeyboardInterrupt, SystemExit):
-        status, error = Status.INTERRUPTED, ErrorInfo(kind="Interrupted", message="stopped by a signal")
+    except (KeyboardInterrupt, SystemExit) as stop:
+        said = str(stop) if isinstance(stop, KeyboardInterrupt) else ""  # training says what it keeps
+        status, error = Status.INTERRUPTED, ErrorInfo(kind="Interrupted", message=said or "stopped by a signal")
     except Exception as failure:  # the boundary: whatever it is, the record says so
         status, error = _classify(failure), _error(failure)
         if is_one_of_several:

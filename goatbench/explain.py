@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from .registry import nearest, unknown
 
+KEY_CUTOFF = 0.7  # among a hundred keys, some are half like any word
 OPEN_KEYS = (
     "attention.options", "attention.options_1d", "attention.options_2d", "attention.inner_options", "attention.tuned", "evaluation.pixels",
 )  # fmt: skip
@@ -34,9 +35,11 @@ def explain_hydra(message: str, overrides: list[str], values_at: Callable[[str],
         if parent in OPEN_KEYS:
             given = next(line for line in overrides if line.startswith(key))
             known = [str(name) for name in values_at(parent)]
-            guess = nearest(last, known)
+            guess = nearest(last, known, KEY_CUTOFF)
             hint = f"; did you mean '{guess}'?" if guess else ";"
-            return f"{parent} has no '{last}'{hint} it has: {', '.join(known) or 'nothing'}; to add it write '+{given}'"
+            # which options a mechanism takes, its class alone knows, and that needs torch: no advice that could fail later
+            add = "" if "options" in parent else f"; to add it write '+{given}'"
+            return f"{parent} has no '{last}'{hint} it has: {', '.join(known) or 'nothing'}{add}"
         return _unknown_key(key, keys)
     return first
 
@@ -67,13 +70,13 @@ def _unknown_key(key: str, keys: list[str]) -> str:
     parent, _, last = key.rpartition(".")
     if parent in keys:
         children = [known.rpartition(".")[2] for known in keys if known.rpartition(".")[0] == parent]
-        guess = nearest(last, children)
+        guess = nearest(last, children, KEY_CUTOFF)
         hint = f"; did you mean '{parent}.{guess}'?" if guess else ";"
         return f"unknown key '{key}'{hint} {parent} has: {', '.join(children)}"
     if key == "domain":
         return "domain belongs to the task and cannot be set; choose with task=NAME"
     by_last = {known.rpartition(".")[2]: known for known in keys}
-    guess = by_last.get(last) or nearest(key, keys) or by_last.get(nearest(last, by_last) or "")
+    guess = by_last.get(last) or nearest(key, keys, KEY_CUTOFF) or by_last.get(nearest(last, by_last, KEY_CUTOFF) or "")
     hint = f"; did you mean '{guess}'?" if guess else ""
     return f"unknown key '{key}'{hint} (goatbench run --cfg job prints all keys)"
 

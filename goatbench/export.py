@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +19,34 @@ from .spec import AttentionSpec, DecoderSpec, VitSpec
 
 def export(run: str, out: str, runs_dir: str = "runs") -> list[str]:
     """Writes the folder and says how to load it. UsageError if there are no weights, if they do not fit, or if `out` exists."""
-    from .models import build_decoder, build_vit
+    folder = Path(out)
+    _check_new(folder)
+    path, record = load_run(run, Places(runs_dir, None))
+    weights = _weights(path, record, runs_dir)
+    model, attention = _specs(record)
+    from .models import build_decoder, build_vit  # seconds of imports, after all that can be refused without them
     from .models.exported import write_exported
     from .training.checkpoint import load_checkpoint
 
     load_plugins()
-    path, record = load_run(run, Places(runs_dir, None))
-    weights = _weights(path, record, runs_dir)
-    model, attention = _specs(record)
     is_vit = isinstance(model, VitSpec)
     try:
         net = (build_vit if is_vit else build_decoder)(model, attention)
     except ValueError as error:
         raise UsageError(f"the model of run {record.run_id} cannot be built by this version of goatbench: {error}") from None
     load_checkpoint(weights, net)
-    folder = Path(out)
     write_exported(folder, net.state_dict(), _vit_config(record, model, attention) if is_vit else _config(record, model, attention))
     load = f'timm.create_model("local-dir:{out}", pretrained=True)' if is_vit else f'load_exported("{out}")'
     start = "import timm, goatbench.models" if is_vit else "from goatbench.models.exported import load_exported"
     params = sum(parameter.numel() for parameter in net.parameters())
     return [f"{folder}: {model.name} with {attention.name}, {params:,} parameters", f"load it: {start}; net = {load}"]
+
+
+def _check_new(folder: Path) -> None:
+    if os.path.lexists(folder):
+        raise UsageError(f"{folder} exists and is not overwritten: name a new folder")
+    if not folder.parent.is_dir():
+        raise UsageError(f"--out {folder}: the folder '{folder.parent}' does not exist; make it first")
 
 
 def _weights(path: Path, record: RunRecord, runs_dir: str) -> Path:

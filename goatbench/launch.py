@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 from .compose import Composed, Composer
 from .errors import PREEMPTED, UsageError
 from .records.record import RunRecord, Status
-from .records.store import iter_records, new_run_id, read_record
+from .records.store import check_runs_dir, iter_records, new_run_id, read_record
 from .spec import RunSpec
 from .sweep_display import SweepDisplay
 
@@ -110,6 +110,7 @@ def plan(overrides: list[str], config_dir: str | None = None, key_of: Callable[[
     for job, one in zip(lines, composed, strict=True):
         spec = one.spec
         if spec.runs_dir not in finished:
+            check_runs_dir(spec.runs_dir)
             finished[spec.runs_dir] = finished_keys(iter_records(spec.runs_dir, []))
         key = key_of(spec)
         if key in seen:
@@ -169,6 +170,7 @@ class Sweep:
                 signal.signal(number, handler)
         display.summary()
         if interrupted:
+            print("goatbench: interrupted", file=sys.stderr)
             return 130
         return 0 if all(job.state == Status.OK for job in self.jobs) else 1
 

@@ -29,7 +29,8 @@ def literal_path(line: str) -> str:
     if len(value) > 1 and value[0] in "'\"" and value[-1] == value[0]:
         return line
     if not value.strip():
-        raise UsageError(f"'{line}' names no path: write {key}=PATH, or {key}=null for none")
+        none = "" if key.strip().lstrip("+") == "runs_dir" else f", or {key}=null for none"
+        raise UsageError(f"'{line}' names no path: write {key}=PATH{none}")
     return f"{key}={QuotedString(value, Quote.single).with_quotes()}"
 
 

@@ -290,11 +290,11 @@ def broken_plugins() -> str:
     return "".join(f"; plug-in {plugin.name} ({plugin.provider}) failed to load: {plugin.error}" for plugin in broken)
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that looks most like `name`, or None."""
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
+    """The known name that looks most like `name`, or None. cutoff: of difflib's ratio, 0 to 1."""
     known = list(known)
     close = [other for other in known if len(name) > 2 and other.startswith(name)]
-    close = close or difflib.get_close_matches(name, known, n=1, cutoff=0.5) or [other for other in known if name.startswith(other)]
+    close = close or difflib.get_close_matches(name, known, n=1, cutoff=cutoff) or [other for other in known if name.startswith(other)]
     return close[0] if close else None
 
 

@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 from .completion import complete_data, complete_data_key, complete_override, complete_run
-from .options import ConfigDir, RunsDir
+from .errors import UsageError
+from .options import ConfigDir, RunsDir, check_given_once, check_names
+from .plan.sizes import parse_bytes
 
 data = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Data of a run, before it: prepare and check.")
 DataName = Annotated[str, typer.Argument(metavar="NAME", help="What goatbench list data prints.", autocompletion=complete_data)]
@@ -33,6 +35,12 @@ def plan(
 
     At full size: goatbench plan task=genome_nll scale=paper --memory 80GiB --throughput 1e6
     """
+    check_given_once(overrides or [])
+    check_names(overrides or [], config_dir)
+    if throughput is not None and not 0 < throughput < float("inf"):
+        raise UsageError(f"--throughput {throughput:g} is no number above 0: images or tokens a second of one device")
+    if memory is not None:
+        parse_bytes(memory)
     from .plan.table import write_plan
 
     write_plan(overrides or [], memory, throughput, config_dir)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,34 +11,16 @@ from ..progress import Progress
 from ..records.environment import describe_environment, package_version
 from ..records.files import create_exclusive
 from ..records.source import code_info
+from . import arguments as parse
 from . import parts, table
 from .parts import PARTS, Settings
 
 SCHEMA_VERSION = 1
 
-DESCRIPTION = """\
-Time and memory of one attention layer and of a 6-layer pre-norm stack (width 384, 6 heads of 64, causal, fp32), forward and
-backward. Time is CPU time of one thread; variants are interleaved (A B C, C B A, ...), ratios formed round by round, and given
-as median [quartiles]. Beside each ratio stands its target and PASS or MISS; a miss changes nothing else, and the exit code
-says only whether everything could be measured.
-
-variants: plain (no position), rope and rope-tables (cos and sin worked out beforehand; goat is judged against the faster),
-goat (16 lanes carved out of 64), goat-append (lanes added), goat_reference (the paper's form in our core), and goat-attention
-(the published package, if installed)."""
-
-EPILOG = """\
-The whole takes about 40 minutes on one core that is otherwise idle; --quick takes seconds and judges nothing.
-Example: goatbench bench attention --only layer,memory --out results/bench/attention-mymachine.json"""
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> None:
-        raise UsageError(f"{message} (goatbench bench attention --help shows an example)")
-
 
 def main(argv: list[str]) -> int:
     """Measure, print, and with --out write one JSON record. UsageError in one line for what a user can cause."""
-    arguments = _parse(argv)
+    arguments = parse.attention(argv)
     out = writable(arguments.out)
     settings = Settings.quick() if arguments.quick else Settings.full()
     chosen = _chosen(arguments.only)
@@ -75,15 +56,6 @@ def record_bytes(measured: parts.Measured, settings: Settings, chosen: tuple[str
         **measured.as_json(),
     }
     return json.dumps(record, indent=1, sort_keys=True, allow_nan=False).encode() + b"\n"
-
-
-def _parse(argv: list[str]) -> argparse.Namespace:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = _Parser("goatbench bench attention", description=DESCRIPTION, epilog=EPILOG, formatter_class=raw)
-    parser.add_argument("--only", metavar="PARTS", help=f"comma-separated, of: {', '.join(PARTS)} (default: all)")
-    parser.add_argument("--quick", action="store_true", help="tiny shapes and two rounds: does everything run?")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write one JSON record there (default: none is written)")
-    return parser.parse_args(argv)
 
 
 def _chosen(only: str | None) -> tuple[str, ...]:

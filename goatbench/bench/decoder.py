@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..compose import compose
@@ -16,6 +14,7 @@ from ..progress import Progress
 from ..records.environment import describe_environment
 from ..records.files import create_exclusive
 from ..records.source import code_info
+from . import arguments as parse
 from .attention import now, writable
 
 if TYPE_CHECKING:
@@ -25,25 +24,10 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 JOBS = ("step", "evaluation")
 
-DESCRIPTION = """\
-step: build the decoder for training at that many tokens, one sequence of random tokens forward with loss, backward, clipping, AdamW.
-evaluation: build it for its own training length and score every token of one window of that many. Seconds are those of building and
-computing once, nothing warmed up: CPU time of all threads, and wall time. Bytes are the rise of the resident set above what it was
-before the model was built (weights, optimizer state and allocator slack included)."""
-
-EPILOG = """\
-The default, the paper's 124 M parameters with GPT-2's vocabulary, takes about 25 minutes of CPU time and 6 GB.
-Example: goatbench bench decoder --attention goat,rope --out results/bench/decoder-mymachine.json"""
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> None:
-        raise UsageError(f"{message} (goatbench bench decoder --help shows an example)")
-
 
 def main(argv: list[str]) -> int:
     """Measure, print, and with --out write one JSON record. UsageError in one line for what a user can cause."""
-    arguments = _parse(argv)
+    arguments = parse.decoder(argv)
     out, started = writable(arguments.out), now()
     specs = [_spec(arguments.model, name.strip(), arguments.threads) for name in arguments.attention.split(",")]
     lengths = {"step": arguments.step_tokens, "evaluation": arguments.evaluation_tokens}
@@ -129,21 +113,6 @@ def _in_fresh_process(spec: TextRunSpec, job: str, tokens: int) -> dict[str, Any
 def _line(result: dict[str, Any]) -> str:
     numbers = f"{result['cpu_seconds']:10.1f}{result['wall_seconds']:10.1f}{result['peak_bytes'] / 2**20:10.0f}"
     return f"{result['attention']:18}{result['job']:12}{result['tokens']:>8}{numbers}  {result['kernel']}"
-
-
-def _parse(argv: list[str]) -> argparse.Namespace:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = _Parser("goatbench bench decoder", description=DESCRIPTION, epilog=EPILOG, formatter_class=raw)
-    parser.add_argument("--model", default="decoder_c4_125m", help="a text decoder of configs/model (default: %(default)s)")
-    parser.add_argument("--attention", default="goat,rope", help="comma-separated (default: %(default)s)")
-    parser.add_argument("--step-tokens", type=int, default=2048, help="0: no training step (default: %(default)s)")
-    parser.add_argument("--evaluation-tokens", type=int, default=32_768, help="0: no evaluation (default: %(default)s)")
-    parser.add_argument("--threads", type=int, default=1, help="compute threads (default: %(default)s)")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write one JSON record there (default: none is written)")
-    arguments = parser.parse_args(argv)
-    if min(arguments.step_tokens, arguments.evaluation_tokens) < 0 or arguments.threads < 1:
-        parser.error("--step-tokens and --evaluation-tokens are 0 or more, --threads 1 or more")
-    return arguments
 
 
 def child(arguments: list[str]) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +17,7 @@ from ..progress import Progress
 from ..records.environment import describe_environment, package_version
 from ..records.files import create_exclusive
 from ..records.source import code_info
+from . import arguments as parse
 from .attention import now, writable
 from .targets import Result, judge, unjudged
 from .timing import Quartiles, interleaved, one_thread, ratio
@@ -31,24 +30,10 @@ AT_LEAST = {1_024: 2.5, 12_200: None}  # bases of a window -> pyfaidx's time ove
 WINDOWS = {1_024: 2_000, 12_200: 500}  # a round
 FULL_ROUNDS, QUICK_ROUNDS = 21, 3
 
-DESCRIPTION = """\
-CPU time of one process for random windows as int64 tokens, from the memory-mapped codes (ours) and from pyfaidx (as_raw) with a table
-look-up, interleaved (A B, B A, ...); ratios are formed round by round and given as median [quartiles]. Both read the same windows,
-from a warm page cache, and their tokens are compared first."""
-
-EPILOG = """\
-Takes about ten seconds; --quick a second, and judges nothing.
-Example: goatbench bench genome_loader --fasta hg38.fa --contig chr20 --out loader.json"""
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> None:
-        raise UsageError(f"{message} (goatbench bench genome_loader --help shows an example)")
-
 
 def main(argv: list[str]) -> int:
     """Measure, print, and with --out write one JSON record. UsageError in one line for what a user can cause."""
-    arguments = _parse(argv)
+    arguments = parse.genome_loader(argv)
     out, started = writable(arguments.out), now()
     source = GenomeSource(arguments.fasta or embedded_fasta())
     contig = arguments.contig or max(source.lengths, key=source.lengths.get)
@@ -122,13 +107,3 @@ def _over(reader: Callable[[int], np.ndarray], starts: list[int]) -> Callable[[]
             reader(start)
 
     return step
-
-
-def _parse(argv: list[str]) -> argparse.Namespace:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = _Parser("goatbench bench genome_loader", description=DESCRIPTION, epilog=EPILOG, formatter_class=raw)
-    parser.add_argument("--fasta", type=Path, metavar="FILE", help="a plain FASTA (default: the DNA inside the package)")
-    parser.add_argument("--contig", metavar="NAME", help="read from this contig (default: the longest)")
-    parser.add_argument("--quick", action="store_true", help="three rounds: does everything run?")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write one JSON record there (default: none is written)")
-    return parser.parse_args(argv)

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 from ..errors import UsageError
 from ..spec import DecoderSpec
 from .order import ShardSampler, TrainSampler, training_place
+from .workers import leave_interrupts_to_the_trainer
 
 
 class CausalData(lightning.LightningDataModule):
@@ -90,6 +91,7 @@ class CausalData(lightning.LightningDataModule):
             batch_size=batch_size,
             sampler=sampler,
             num_workers=self.num_workers,
+            worker_init_fn=leave_interrupts_to_the_trainer,
             collate_fn=collate,
             drop_last=drop_last,
             pin_memory=torch.cuda.is_available(),

@@ -17,6 +17,7 @@ from .order import ShardSampler, TrainSampler, training_place
 from .sources import combine, load_source, subset
 from .split import SPLITS, Split
 from .transforms import EvaluationTransform, Normalise, TrainingTransform
+from .workers import leave_interrupts_to_the_trainer
 
 
 class ImageData(lightning.LightningDataModule):
@@ -169,6 +170,7 @@ class ImageData(lightning.LightningDataModule):
             batch_size=batch_size,
             sampler=sampler,
             num_workers=workers,
+            worker_init_fn=leave_interrupts_to_the_trainer,
             collate_fn=as_is,
             drop_last=drop_last,
             pin_memory=torch.cuda.is_available(),

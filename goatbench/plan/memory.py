@@ -7,7 +7,6 @@ libraries and what its allocator cannot use.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,6 @@ from torch import nn
 
 from ..attention.kernels.select import get_kernel
 from ..attention.packing import packed
-from ..errors import UsageError
 from ..metrics.token_nll import token_nll
 from ..models import build_vit
 from ..registry import tasks
@@ -26,7 +24,6 @@ from ..training.step_cost import TrainingStep, fake_levels
 from .undrawn import Undrawn
 
 METHOD = "estimate: live storages of fake tensors in one training step, under the kernels of the CPU"
-UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 Phases = dict[str, int]  # phase -> most bytes held in it
 
 
@@ -128,14 +125,6 @@ def largest_fit(spec: Any, net: nn.Module, limit: int, here: Phases) -> Fit:
 
 def _pairs(spec: Any) -> bool:
     return spec.domain == "vision" and (spec.data.augmentation.mixup > 0 or spec.data.augmentation.cutmix > 0)
-
-
-def parse_bytes(text: str) -> int:
-    """'80GiB', '80GB', '512 MiB', '40g' -> bytes. UsageError for anything else."""
-    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?i?)b?\s*", text.lower())
-    if not found or found[2] not in UNITS or float(found[1]) <= 0:
-        raise UsageError(f"--memory {text!r} is no amount of memory: write 80GiB (2^30 bytes), 80GB (10^9) or a number of bytes")
-    return int(float(found[1]) * UNITS[found[2]])
 
 
 def show_bytes(count: int) -> str:

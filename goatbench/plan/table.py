@@ -13,6 +13,7 @@ from ..records.canonical import digest
 from ..records.store import iter_records, results_root
 from ..registry import tasks
 from .amount import Amount, amount_of
+from .sizes import parse_bytes
 from .throughput import Throughput, measured
 
 if TYPE_CHECKING:
@@ -57,8 +58,6 @@ def plan_jobs(
 ) -> list[Planned]:
     """Every job of the sweep. memory: of a device, such as 80GiB: jobs beyond it get a `fit`. throughput: of one device, in images or
     tokens a second. UsageError if any job cannot be composed, built or counted."""
-    from .memory import parse_bytes
-
     limit = None if memory is None else parse_bytes(memory)
     composer = Composer(config_dir)
     lines = composer.split_sweep(overrides)
@@ -114,8 +113,6 @@ def _of_model(spec: Any, trains: bool, limit: int | None) -> tuple[int, int, int
 
 
 def _given(spec: Any, amount: Amount, throughput: float) -> Throughput:
-    if throughput <= 0:
-        raise UsageError(f"--throughput {throughput:g} is not above 0: images or tokens a second of one device")
     if spec.domain == "vision":
         return Throughput(throughput, f"--throughput {throughput:g} images/s a device")
     return Throughput(throughput / amount.sample_tokens, f"--throughput {throughput:g} tokens/s a device")

@@ -74,6 +74,13 @@ def new_run_id(config_hash: str) -> str:
     return f"{datetime.now(UTC):%Y%m%dt%H%M%S}-{config_hash[:8]}-{secrets.token_hex(3)}"
 
 
+def check_runs_dir(runs_dir: str) -> None:
+    """UsageError if a file stands where the folder is or would be made."""
+    path = next((path for path in (Path(runs_dir), *Path(runs_dir).parents) if os.path.lexists(path)), None)
+    if path is not None and not os.path.isdir(path):
+        raise UsageError(f"runs_dir={runs_dir}: {path} is a file; name a folder with runs_dir=PATH")
+
+
 @dataclass(frozen=True, slots=True)
 class RunFolder:
     """The folder of one run. `start` before the work, `finish` once after it. Only the first rank of a run holds one."""

@@ -19,7 +19,7 @@ from . import memory
 from .checkpoint import load_checkpoint, save_checkpoint
 from .module import TrainingModule
 from .process_settings import cheap_device_checks, determinism, plain_interrupt, quiet
-from .resume import Checkpoints, ResumeFile
+from .resume import RESUME, Checkpoints, ResumeFile
 
 __all__ = ["FitResult", "TimeLimitError", "fit", "load_checkpoint", "save_checkpoint"]
 
@@ -68,7 +68,7 @@ def fit(
     """
     torch.set_num_threads(trainer_spec.num_threads)
     watch = _Watch(module, epochs, trainer_spec, progress)
-    name = f"resume-{meta['run_id']}.ckpt" if retrain and meta else "resume.ckpt"
+    name = f"{RESUME}-{meta['run_id']}.ckpt" if retrain and meta else f"{RESUME}.ckpt"
     checkpoints = Checkpoints(checkpoint_path.with_name(name), trainer_spec, seed)
     whole = module.net
     if trainer_spec.strategy == "fsdp2":

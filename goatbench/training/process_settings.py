@@ -22,7 +22,7 @@ def plain_interrupt() -> Iterator[None]:
         yield
     except SystemExit as error:
         if isinstance(error.__context__, KeyboardInterrupt):
-            raise KeyboardInterrupt from None
+            raise KeyboardInterrupt(*error.__context__.args) from None
         raise
     finally:
         if signal.getsignal(signal.SIGINT) is not handler:

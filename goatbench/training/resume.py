@@ -25,13 +25,14 @@ from ..spec import TrainerSpec
 from .checkpoint import write_atomic
 from .ranks import is_distributed
 
+RESUME = "resume"
 SYNC_STEPS = 10  # on accelerators, several ranks agree in every tenth step: asking makes the device wait
 SAVE = 1  # below every signal number
 
 
 class Checkpoints(lightning.Callback):
     """Writes `path` every trainer.checkpoint_steps optimizer steps, every trainer.checkpoint_minutes, and when a signal asks for the
-    end: SIGTERM (then KeyboardInterrupt) and SIGUSR1 (then PreemptedError).
+    end: SIGINT (Ctrl-C) and SIGTERM, then KeyboardInterrupt, and SIGUSR1, then PreemptedError.
 
     All of it happens between two optimizer steps, or, in the last step of an epoch, after the validation; never after the last
     validation, where nothing remains to be trained. A second signal interrupts at once.
@@ -53,11 +54,11 @@ class Checkpoints(lightning.Callback):
             self.resumed_at.append(trainer.global_step)
         self._saved = time.monotonic()
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGUSR1):  # Lightning, whose handlers these replace, puts the old ones back
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):  # Lightning puts the old handlers back
                 signal.signal(number, self._ask)
 
     def _ask(self, number: int, frame: object) -> None:
-        is_requeued = REQUEUES in os.environ  # a cluster sends both, one after the other
+        is_requeued = REQUEUES in os.environ and number != signal.SIGINT  # a cluster sends SIGUSR1 and SIGTERM, one after the other
         if self.asked and not is_requeued:
             raise KeyboardInterrupt
         self.asked = signal.SIGUSR1 if is_requeued else number
@@ -91,12 +92,13 @@ class Checkpoints(lightning.Callback):
             code = int(trainer.strategy.reduce(torch.tensor(code, device=module.device), reduce_op="max")) if is_asking else 0
         return max(code, int(self.every_steps is not None and step % self.every_steps == 0))
 
-    @staticmethod
-    def stop(number: int, step: int) -> None:
+    def stop(self, number: int, step: int) -> None:
         """Ends the training in the way that the signal means."""
         if number == signal.SIGUSR1:
             raise PreemptedError(f"stopped by SIGUSR1 after {step} steps; the same command goes on from there")
-        raise KeyboardInterrupt
+        if self.path.stem != RESUME:  # only the same run could go on, and it ends with a record
+            raise KeyboardInterrupt(f"stopped after {step} steps; with retrain=true the same command starts anew")
+        raise KeyboardInterrupt(f"training is kept up to step {step}; the same command goes on from there")
 
     def state_dict(self) -> dict[str, Any]:
         """Called on every rank, written by the first."""

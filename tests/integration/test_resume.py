@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import multiprocessing
 import os
 import random
 import signal
@@ -56,6 +57,7 @@ def unbroken(tmp_path_factory):
 
 
 CASES = [*((domain, 2, signal.SIGTERM) for domain in RUNS), ("vision", 3, signal.SIGUSR1), ("vision", 5, signal.SIGTERM)]
+CASES += [("toy", 3, signal.SIGINT)]
 
 
 @pytest.mark.parametrize(("domain", "steps", "number"), CASES)
@@ -72,6 +74,44 @@ def test_stopped_and_resumed_is_bitwise_unbroken(domain, steps, number, unbroken
     for name in ("steps", "samples", "validation_values", "selected_epoch"):
         assert fit[name] == plain[name], name
     assert [p.name for p in tmp_path.iterdir()] == ["weights.pt"]
+
+
+def test_an_interrupt_keeps_the_training_and_says_so_in_one_line(tmp_path, monkeypatch, capsys):
+    def interrupt_all():
+        """As a terminal does: the data workers, which are children of this process, get it too."""
+        for process in (*multiprocessing.active_children(), multiprocessing.current_process()):
+            os.kill(process.pid, signal.SIGINT)
+
+    at_step(monkeypatch, 2, interrupt_all)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
+    try:
+        with pytest.raises(SystemExit) as stop:
+            main(["run", *RUNS["toy"], f"runs_dir={tmp_path}", "trainer.num_workers=1"])
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert stop.value.code == 130 and len(list(tmp_path.rglob("resume.ckpt"))) == 1
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("goatbench: ")]
+    assert said == ["goatbench: interrupted: training is kept up to step 3; the same command goes on from there"]
+
+
+def test_an_interrupted_retraining_promises_nothing(tmp_path, monkeypatch):
+    at_step(monkeypatch, 2, lambda: os.kill(os.getpid(), signal.SIGINT))
+    record = run_in(tmp_path, "retrain=true")
+    assert record.status == "interrupted"
+    assert record.error.message == "stopped after 3 steps; with retrain=true the same command starts anew"
+
+
+def test_a_second_interrupt_does_not_wait(tmp_path, monkeypatch):
+    def twice():
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    at_step(monkeypatch, 2, twice)
+    with pytest.raises(KeyboardInterrupt):
+        train(spec_of("toy"), tmp_path / "weights.pt")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_signal_in_the_last_step_comes_after_the_weights(unbroken, tmp_path, monkeypatch):
@@ -213,4 +253,3 @@ def test_killed_three_times(tmp_path):
 @pytest.mark.slow
 def test_killed_twenty_times(tmp_path):
     killed_and_finished(tmp_path, 20, interval=1)
-

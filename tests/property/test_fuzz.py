@@ -33,7 +33,7 @@ from goatbench.errors import UsageError
 from goatbench.explain import explain, known_keys
 from goatbench.export import _specs
 from goatbench.overrides import literal_path, parse
-from goatbench.plan.memory import parse_bytes
+from goatbench.plan.sizes import parse_bytes
 from goatbench.records.files import parse_record
 from goatbench.records.grouping import row_name
 from goatbench.show_run import run_lines

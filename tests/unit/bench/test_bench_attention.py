@@ -7,6 +7,7 @@ import torch
 
 from goatbench.attention.positions import Positions
 from goatbench.bench import attention, parts, table, targets
+from goatbench.bench.arguments import ATTENTION_PARTS
 from goatbench.bench.parts import Measured, Settings
 from goatbench.bench.timing import Quartiles
 from goatbench.bench.variants import build
@@ -86,6 +87,10 @@ def test_a_miss_is_printed():
     measured.add(Settings.full(), targets.judge_times("layer", "8x197", 197, {("goat", "plain"): quartiles(1.2)}))
     (line,) = [line for line in table.render(measured, Settings.full()).splitlines() if "goat / plain" in line]
     assert line.endswith("<= 1.05  MISS") and "1.200" in line and "[1.10,1.30]" in line
+
+
+def test_help_names_the_parts_that_exist():
+    assert tuple(parts.PARTS) == ATTENTION_PARTS
 
 
 def test_costs_of_the_progress_display_add_up():

@@ -53,6 +53,10 @@ MISTAKES = [
     (["submit", "no-such-run"], "neither a run id"),
     (["plan", "task=vit_res51"], "did you mean 'vit_res512'?"),
     (["plan", "--memory", "much"], "--memory 'much' is no amount of memory"),
+    (["plan", "--memory", "80"], "--memory 80 has no unit: write 80GiB"),
+    (["plan", "--throughput", "-5"], "--throughput -5 is no number above 0"),
+    (["run", "task=needle", "attention=rope", "task=lm_length"], "task is given twice, as task=needle and task=lm_length"),
+    (["plan", "seed=1", "++seed=2"], "seed is given twice, as seed=1 and ++seed=2"),
     (["export", "20261129t202833-0d61a9b3-ffffff"], "Missing option"),
     (["data", "chek"], "No such command 'chek'"),
 ]
@@ -64,6 +68,15 @@ def test_a_mistake_is_one_line_on_stderr_and_exit_code_2(capsys, arguments, expe
     assert code == 2
     assert err.startswith("goatbench: ") and expected in err
     assert err.count("\n") == 1 and out == ""
+
+
+@pytest.mark.parametrize("runs_dir", ["afile", "afile/runs"])
+@pytest.mark.parametrize("sweep", [[], ["-m"]])
+def test_a_file_is_no_runs_dir(tmp_path, capsys, monkeypatch, runs_dir, sweep):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "afile").touch()
+    code, _, err = call(capsys, "run", *sweep, "task=needle", "attention=rope", f"runs_dir={runs_dir}")
+    assert (code, err) == (2, f"goatbench: runs_dir={runs_dir}: afile is a file; name a folder with runs_dir=PATH\n")
 
 
 def test_a_mistake_leaves_nothing_behind(tmp_path):
@@ -89,6 +102,8 @@ QUICK = [
     ["leaderboard", "vit_res512", "--runs-dir", "."],
     ["leaderboard", "--overall", "--runs-dir", "."],
     ["compare", "goat", "rope", "--runs-dir", "."],
+    ["run", "task=needel"],
+    ["plan", "attention=gaot"],
 ]
 
 
@@ -102,6 +117,17 @@ def test_quick_verbs_import_neither_torch_nor_hydra(tmp_path, arguments):
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.stdout.splitlines()[-1] == "HEAVY []", done.stdout + done.stderr
+
+
+def test_help_of_a_benchmark_imports_no_torch():
+    script = (
+        "import sys\nfrom goatbench.cli import main\n"
+        "for name in ('attention', 'decoder', 'genome_loader'):\n"
+        "    try:\n        main(['bench', name, '--help'])\n    except SystemExit as ended:\n        assert ended.code == 0\n"
+        "assert not {'torch', 'numpy', 'hydra'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stdout.count("usage: goatbench bench ") == 3, done.stderr
 
 
 def test_importing_the_package_imports_nothing_heavy():

@@ -157,6 +157,10 @@ MISTAKES = [  # overrides, what the one line must hold
     (["hydra.verbose=true"], "nothing else"),
     (["trainer@model=cpu"], "nothing else"),
     (["attention.lanes=crave"], "did you mean 'carve'?"),
+    (["foo=bar"], "unknown key 'foo' (goatbench run --cfg job prints all keys)"),
+    (["data.foo=bar"], "unknown key 'data.foo'; data has:"),
+    (["data.root="], "write data.root=PATH, or data.root=null for none"),
+    (["task=needle", "task.multiples=[]"], "task.multiples needs at least one, such as [1,16]"),
 ]
 
 
@@ -175,9 +179,16 @@ def test_keys_at_their_default_are_set_without_a_plus():
     assert "data.augmentation.color_jitter" in keys and "domain" not in keys
 
 
+@pytest.mark.parametrize("line", ["runs_dir=", "attention.options.extra=1"])
+def test_no_advice_that_is_refused_in_turn(line):
+    with pytest.raises(UsageError) as caught:
+        COMPOSER.compose([line])
+    assert "null" not in str(caught.value) and "+" not in str(caught.value)
+
+
 def test_new_options_are_added_with_a_plus():
-    with pytest.raises(UsageError, match=r"to add it write '\+attention.options.extra=1'"):
-        COMPOSER.compose(["attention.options.extra=1"])
+    with pytest.raises(UsageError, match=r"to add it write '\+evaluation.pixels.500=500'"):
+        COMPOSER.compose(["evaluation.pixels.500=500"])
     assert COMPOSER.compose(["+attention.options.extra=1"]).spec.attention.options == {"extra": 1}
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -80,7 +82,7 @@ def test_refusals_are_one_line_and_leave_nothing(tmp_path, capsys):
     published = str(next((RESULTS / "genome_nll@v1" / "embedded" / "alibi").glob("*.json")))
     cases = [
         ([run, "--out", str(out), *runs], "exists and is not overwritten"),
-        ([run, "--out", str(tmp_path / "no" / "where"), *runs], "cannot write"),
+        ([run, "--out", str(tmp_path / "n o" / "where"), *runs], "n o' does not exist; make it first"),
         (["20991129t202833-0d61a9b3-ffffff", "--out", str(tmp_path / "new"), *runs], "no finished run"),
         ([published, "--out", str(tmp_path / "new"), *runs], "holds none"),
     ]
@@ -88,6 +90,17 @@ def test_refusals_are_one_line_and_leave_nothing(tmp_path, capsys):
         code, printed, err = call(capsys, "export", *arguments)
         assert (code, printed, err.count("\n")) == (2, "", 1) and expected in err, err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "runs"] and not any(out.iterdir())
+
+
+def test_what_is_refused_needs_no_torch(tmp_path):
+    arguments = [["20991129t202833-0d61a9b3-ffffff", "--out", "new"], ["20991129t202833-0d61a9b3-ffffff", "--out", "no/where"]]
+    script = (
+        "import sys\nfrom goatbench import cli\n"
+        f"for arguments in {arguments}:\n"
+        "    try:\n        cli.main(['export', *arguments])\n    except SystemExit as ended:\n        assert ended.code == 2\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True)
 
 
 def test_weights_of_another_model_are_refused(tmp_path, capsys):
