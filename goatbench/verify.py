@@ -154,15 +154,16 @@ def _intervals(curve: Curve, low: Curve | None, high: Curve | None) -> Iterator[
 
 
 def _completeness(measurements: list[Measurement], card: TaskCard):
-    """Each metric once under each set of conditions, and the headline among them."""
+    """Each metric once under each set of conditions, and the headline among them. A yardstick (`reference`) has the metrics it has."""
     cells = Counter((canonical_json(m.conditions), m.metric) for m in measurements)
     for (conditions, metric), count in cells.items():
         if count > 1:
             yield f"{metric} stands {count} times under {conditions}"
-    for conditions in sorted({conditions for conditions, _ in cells}):
+    own = [m for m in measurements if "reference" not in m.conditions]
+    for conditions in sorted({canonical_json(m.conditions) for m in own}):
         for metric in card.metrics:
             if (conditions, metric.name) not in cells:
                 yield f"{metric.name} is missing under {conditions}"
     wanted = card.primary_conditions.items()
-    if not any(m.metric == card.primary_metric and wanted <= m.conditions.items() for m in measurements):
+    if not any(m.metric == card.primary_metric and wanted <= m.conditions.items() for m in own):
         yield f"the headline, {card.primary_metric} at {dict(wanted)}, is missing"
