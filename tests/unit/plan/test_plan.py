@@ -119,7 +119,7 @@ def test_wall_time_comes_from_committed_records_of_the_same_model():
     rates = []
     for path in RESULTS.glob("vit_*@v1/embedded/goat*/*.json"):
         record = json.loads(path.read_text())
-        if record["row"]["attention"] != "goat" or any(key.startswith("attention") for key in record["row"]["variant"]):
+        if record["row"]["attention"] != "goat" or any(key.startswith(("attention", "model")) for key in record["row"]["variant"]):
             continue
         seconds = {cost["name"]: cost["value"] for cost in record["costs"]}["train_wall_seconds"]
         if not record["training"]["reused"]:
