@@ -113,7 +113,7 @@ def run(
         print("\n".join(outcome_lines(record, tasks.get(record.task.name).card, path)))
     if record.error is not None:
         print(f"goatbench: {record.status}: {_one_line(record.error.message)}", file=sys.stderr)
-        raise typer.Exit(130 if record.status == "interrupted" else 1)
+        sys.exit(130 if record.status == "interrupted" else 1)  # past main's own word for an interruption
 
 
 @app.command("list")
@@ -280,12 +280,14 @@ def main(argv: list[str] | None = None) -> None:
     except click_error as error:
         code = _usage_error(error)
     except (KeyboardInterrupt, typer.Abort):
-        code = _complain("interrupted", 130)
+        code = 130
     except BrokenPipeError:  # `goatbench list | head`
         sys.stderr.close()
         code = 0
     except OSError as error:  # a full disk under standard output, a folder that vanished
         code = _complain(f"{error.filename or 'output'}: {error.strerror or error}", 1)
+    if code == 130:
+        _complain("interrupted", code)
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -23,9 +23,15 @@ RUNS = {
 }
 
 
+def overridden(domain: str, *more: str) -> list[str]:
+    """The run's overrides with `more` in place of those of the same key: a key given twice is refused."""
+    keys = {line.partition("=")[0] for line in more}
+    return [*(line for line in RUNS[domain] if line.partition("=")[0] not in keys), *more]
+
+
 @cache
 def spec_of(domain: str, *more: str) -> RunSpec:
-    return compose([*RUNS[domain], *more]).spec
+    return compose(overridden(domain, *more)).spec
 
 
 def train(spec: RunSpec, checkpoint: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:

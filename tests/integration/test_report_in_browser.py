@@ -18,6 +18,7 @@ SORT = f"document.querySelector('{HEADLINE}').getAttribute('aria-sort')"
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
+    (folder / "runs").mkdir()
     return write_report(str(folder / "report.html"), "embedded", str(folder / "runs"), None)
 
 

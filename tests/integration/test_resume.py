@@ -14,7 +14,7 @@ from pathlib import Path
 import forked
 import pytest
 import torch
-from domain_runs import RUNS, spec_of, train
+from domain_runs import RUNS, overridden, spec_of, train
 from PIL import Image
 
 from goatbench.cli import main
@@ -220,7 +220,7 @@ def child(arguments: list[str], log: Path) -> None:
 
 def killed_and_finished(folder: Path, kills: int, interval: int) -> None:
     draw = random.Random(kills)
-    arguments = [*RUNS["toy"], "training.epochs=6", f"runs_dir={folder / 'runs'}", f"trainer.checkpoint_steps={interval}"]
+    arguments = overridden("toy", "training.epochs=6", f"runs_dir={folder / 'runs'}", f"trainer.checkpoint_steps={interval}")
     reached = 0
     for number in range(kills + 1):
         log = folder / f"steps{number}.txt"
