@@ -82,6 +82,7 @@ def test_it_gets_a_row(tmp_path):
     assert board.returncode == 0 and "outside_nope" in board.stdout
 
 
+@pytest.mark.slow  # four processes; `make test-long`
 def test_changed_plugin_code_is_new_code(tmp_path):
     """No weights of the old code are reused, no job is skipped, and the record says whose code it was."""
     make_package(tmp_path)

@@ -10,6 +10,7 @@ from goatbench.errors import UsageError
 SMALL = ["--model", "decoder_text_nano", "--attention", "rope", "--step-tokens", "64", "--evaluation-tokens", "256"]
 
 
+@pytest.mark.slow  # two processes that import torch; `make test-long`
 def test_step_and_evaluation_in_fresh_processes(tmp_path, capsys):
     out = tmp_path / "record.json"
     assert main([*SMALL, "--out", str(out)]) == 0
