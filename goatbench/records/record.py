@@ -24,7 +24,7 @@ Conditions = dict[str, str | int | float | bool]
 class Strict(BaseModel):
     """Defaults of lists and dicts are factories: pydantic copies any other default deeply, for each record anew."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class Status(StrEnum):
