@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from goatbench.records.record import Cost, Learned, Measurement, Metric, Outcome, TaskCard
-from goatbench.records.statistics import wilson_interval
 from goatbench.spec import StoryRunSpec
 
-from .causal import CausalTask, absent, evaluate, evaluation_costs, machine_of, out_of_range
+from .causal import CausalTask, absent, evaluate, evaluation_costs, machine_of, out_of_range, rate
 
 if TYPE_CHECKING:
     import numpy as np
@@ -92,13 +91,6 @@ def measurements_of(windows: Any, words: list[str], nll: np.ndarray, conditions:
         rows = zip(said, windows.answers, windows.questions, windows.kinds, strict=True)
         return np.array([is_single_label(word, target, question, LABELS[kind]) for word, target, question, kind in rows])
 
-    def rate(successes: int, n: int, where: dict[str, Any]) -> Measurement:
-        low, high = wilson_interval(successes, n)
-        return Measurement(
-            metric="accuracy", value=successes / n, unit="fraction", n=n, stderr=(high - low) / (2 * 1.959964),
-            stderr_method="width of Wilson's 95 % interval / 3.92", conditions=where,
-        )  # fmt: skip
-
     kinds = np.array(windows.kinds)
     correct, last = right(words), right(last_labels(windows))
     found = []
@@ -108,11 +100,11 @@ def measurements_of(windows: Any, words: list[str], nll: np.ndarray, conditions:
         n = int(chosen.sum())
         nats, error = float(nll[chosen].mean()), ratio_stderr(nll[chosen], np.ones(n))
         found += [
-            rate(int(correct[chosen].sum()), n, where),
+            rate("accuracy", int(correct[chosen].sum()), n, where),
             Measurement(
                 metric="nll_nats", value=nats, unit="nats", n=n, stderr=error, stderr_method="of the mean over stories", conditions=where
             ),
-            rate(int(last[chosen].sum()), n, {**where, "reference": f"last-label{name}"}),
+            rate("accuracy", int(last[chosen].sum()), n, {**where, "reference": f"last-label{name}"}),
             Measurement(
                 metric="accuracy", value=sum(CHANCE[one] for one in kinds[chosen]) / n, unit="fraction", n=n,
                 conditions={**where, "reference": f"chance{name}"},

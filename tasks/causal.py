@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from goatbench.records.canonical import canonical_json
 from goatbench.records.record import Cost, Curve, Measurement, Metric, Outcome, TaskCard
+from goatbench.records.statistics import wilson_interval
 from goatbench.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -158,6 +159,15 @@ def evaluate(spec: Any, net: Decoder, data: CausalData, windows: Any, label: str
 def absent(metric: Metric, conditions: dict[str, Any], reason: str) -> Measurement:
     """A cell without a value, and why."""
     return Measurement(metric=metric.name, value=None, unit=metric.unit, n=0, reason=reason, conditions=conditions)
+
+
+def rate(metric: str, successes: int, n: int, conditions: dict[str, Any]) -> Measurement:
+    """A share of n in 0..1, with the error that Wilson's interval stands for: not 0 where all or none succeed."""
+    low, high = wilson_interval(successes, n)
+    return Measurement(
+        metric=metric, value=successes / n, unit="fraction", n=n, stderr=(high - low) / (2 * 1.959964),
+        stderr_method="width of Wilson's 95 % interval / 3.92", conditions=conditions,
+    )  # fmt: skip
 
 
 def out_of_range(net: Decoder) -> str:

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from goatbench.records.record import Cost, Measurement, Metric, Outcome, TaskCard
-from goatbench.records.statistics import wilson_interval
 from goatbench.spec import TextRunSpec
 
-from .causal import absent, evaluate, evaluation_costs, machine_of, out_of_range
+from .causal import absent, evaluate, evaluation_costs, machine_of, out_of_range, rate
 from .text import SOURCE, TRAINING, TextTask
 
 if TYPE_CHECKING:
@@ -94,20 +93,12 @@ def measurements_of(result: LikelihoodResult, last_tokens: np.ndarray, condition
     n = len(result.window_ids)
     whole = int((result.window_masked_correct == result.window_masked_count).sum())
     last = int((result.window_last_prediction == last_tokens).sum())
-
-    def rate(metric: str, successes: int) -> Measurement:
-        low, high = wilson_interval(successes, n)
-        return Measurement(
-            metric=metric, value=successes / n, unit="fraction", n=n, stderr=(high - low) / (2 * 1.959964),
-            stderr_method="width of Wilson's 95 % interval / 3.92", conditions=conditions,
-        )  # fmt: skip
-
     nats = float(result.window_masked_nll.mean())
     error = ratio_stderr(result.window_masked_nll, np.ones(n))
     ppl_error = None if error is None else error * math.exp(nats)
     return [
-        rate("accuracy", whole),
-        rate("last_token_accuracy", last),
+        rate("accuracy", whole, n, conditions),
+        rate("last_token_accuracy", last, n, conditions),
         Measurement(
             metric="nll_nats", value=nats, unit="nats", n=n, stderr=error, stderr_method="of the mean over words", conditions=conditions
         ),

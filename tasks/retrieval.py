@@ -30,6 +30,7 @@ from .causal import (
     length_variants,
     machine_of,
     out_of_range,
+    rate,
 )
 
 if TYPE_CHECKING:
@@ -134,18 +135,10 @@ class Retrieval(CausalTask):
 def _measurements(result: LikelihoodResult, problem: Problem, conditions: dict[str, Any]) -> list[Measurement]:
     n = len(result.window_ids)
     exact = int((result.window_correct == problem.scored).sum())
-
-    def rate(metric: str, successes: int, n: int) -> Measurement:
-        low, high = wilson_interval(successes, n)
-        return Measurement(
-            metric=metric, value=successes / n, unit="fraction", n=n, stderr=(high - low) / (2 * 1.959964),
-            stderr_method="width of Wilson's 95 % interval / 3.92", conditions=conditions,
-        )  # fmt: skip
-
     return [
-        rate("exact_match", exact, n),
-        rate("token_accuracy", int(result.window_correct.sum()), n * problem.scored),
-        rate("first_token_accuracy", int(result.position_correct[0]), n),
+        rate("exact_match", exact, n, conditions),
+        rate("token_accuracy", int(result.window_correct.sum()), n * problem.scored, conditions),
+        rate("first_token_accuracy", int(result.position_correct[0]), n, conditions),
         Measurement(
             metric="nll_nats", value=result.nll_nats, unit="nats", n=result.count, stderr=result.nll_stderr,
             stderr_method="ratio estimator over sequences", conditions=conditions,

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from goatbench.records.record import Cost, Measurement, Metric, Outcome, TaskCard
-from goatbench.records.statistics import wilson_interval
 from goatbench.spec import ToyRunSpec
 
-from .causal import CausalTask, contexts_of, evaluate, evaluation_costs, out_of_range
+from .causal import CausalTask, contexts_of, evaluate, evaluation_costs, out_of_range, rate
 from .retrieval import Retrieval
 
 if TYPE_CHECKING:
@@ -81,16 +80,12 @@ def answer_measurements(result: LikelihoodResult, conditions: dict[str, Any]) ->
 
     correct, count, n = result.window_correct, result.window_count, len(result.window_ids)
     exact = int((correct == count).sum())
-    low, high = wilson_interval(exact, n)
     return [
         Measurement(
             metric="token_accuracy", value=int(correct.sum()) / int(count.sum()), unit="fraction", n=int(count.sum()),
             stderr=ratio_stderr(correct, count), stderr_method="ratio estimator over sequences", conditions=conditions,
         ),
-        Measurement(
-            metric="exact_match", value=exact / n, unit="fraction", n=n, stderr=(high - low) / (2 * 1.959964),
-            stderr_method="width of Wilson's 95 % interval / 3.92", conditions=conditions,
-        ),
+        rate("exact_match", exact, n, conditions),
         Measurement(
             metric="nll_nats", value=result.nll_nats, unit="nats", n=result.count, stderr=result.nll_stderr,
             stderr_method="ratio estimator over sequences", conditions=conditions,
