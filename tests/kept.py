@@ -17,7 +17,10 @@ SCHEMA_VERSION = 1
 
 
 class Kept:
-    """Begun with the work, so that its start and its CPU time (of this process and of children that have ended) are those of the work."""
+    """Begun with the work, so that its start and its seconds are those of the work.
+
+    cpu_seconds: of this process and of its own children; processes of `forked.start` belong to the fork server and are not in it.
+    """
 
     def __init__(self, name: str, test: str) -> None:
         self.name, self.test, self.started = name, test, now()
