@@ -266,6 +266,20 @@ def bench_genome_loader(context: typer.Context) -> None:
     raise typer.Exit(bench_main(context.args) or 0)
 
 
+@bench.command("gpu", context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)
+def bench_gpu(context: typer.Context) -> None:
+    """Does everything hold on this GPU, and what does it cost there? Under ten minutes.
+
+    Example: goatbench bench gpu --help
+    """
+    from .bench import arguments
+
+    arguments.gpu(context.args)  # --help and mistakes end here, before torch is imported
+    from .bench.gpu import main as bench_main
+
+    raise typer.Exit(bench_main(context.args) or 0)
+
+
 def main(argv: list[str] | None = None) -> None:
     """Entry point: every error that a user can cause is one line on stderr."""
     click_error = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")

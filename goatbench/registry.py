@@ -161,6 +161,7 @@ image_sources = Registry(
         "fashion_mnist_full": "goatbench.data.sources:FashionMnistFull",
         "image_folder": "goatbench.data.sources:ImageFolderSource",
         "image_parquet": "goatbench.data.sources:ImageParquetSource",
+        "image_webdataset": "goatbench.data.sources:ImageWebdatasetSource",
     },
 )
 

@@ -43,6 +43,17 @@ Takes about ten seconds; --quick a second, and judges nothing.
 Example: goatbench bench genome_loader --fasta hg38.fa --contig chr20 --out loader.json"""
 
 
+GPU = """\
+One command on a machine with a CUDA GPU: every kernel in bf16 and fp16 against the dense float64 reference (output, dq dk dv,
+gradients of the prior, biases in flex among them); whether carved and appended lanes run in the flash backend; the key term at
+65,536 tokens; time, saved and peak bytes of an attention layer over those of plain SDPA at 1,024 to 32,768 tokens, in bf16-mixed.
+Exit code 1 if a check of correctness misses or a job fails; ratios of time and memory have targets, too, and fail nothing."""
+
+GPU_EPILOG = """\
+Under ten minutes: what has not begun after eight is left out, and said.
+Example: goatbench bench gpu --out results/bench/gpu-mymachine.json"""
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> None:
         raise UsageError(f"{message} ({self.prog} --help shows an example)")
@@ -70,6 +81,13 @@ def decoder(argv: list[str]) -> argparse.Namespace:
     if min(arguments.step_tokens, arguments.evaluation_tokens) < 0 or arguments.threads < 1:
         parser.error("--step-tokens and --evaluation-tokens are 0 or more, --threads 1 or more")
     return arguments
+
+
+def gpu(argv: list[str]) -> argparse.Namespace:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = _Parser("goatbench bench gpu", description=GPU, epilog=GPU_EPILOG, formatter_class=raw)
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write one JSON record there (default: none is written)")
+    return parser.parse_args(argv)
 
 
 def genome_loader(argv: list[str]) -> argparse.Namespace:

@@ -148,18 +148,18 @@ class Block(nn.Module):
         return x + self.fc2(F.gelu(self.fc1(self.norm2(x))))
 
 
-def training_step(module: nn.Module, batch: int, tokens: int) -> Callable[[], None]:
+def training_step(module: nn.Module, batch: int, tokens: int, device: torch.device | str = "cpu") -> Callable[[], None]:
     """One forward and backward on fixed normal inputs, gradients of input and parameters; nothing accumulates between calls.
 
     Positions are made anew in each call, as a model does for each batch: what their features cost is inside, once for all layers.
     """
     g = torch.Generator().manual_seed(1)
-    x = torch.randn(batch, tokens, EMBED_DIM, generator=g).requires_grad_()
-    grad = torch.randn(batch, tokens, EMBED_DIM, generator=g)
+    x = torch.randn(batch, tokens, EMBED_DIM, generator=g).to(device).requires_grad_()
+    grad = torch.randn(batch, tokens, EMBED_DIM, generator=g).to(device)
     wanted = [x, *module.parameters()]
 
     def step() -> None:
-        out = module(x, Positions.line(tokens))
+        out = module(x, Positions.line(tokens, device=device))
         torch.autograd.grad(out, wanted, grad, allow_unused=True)  # goat-attention has parameters it never uses
 
     return step

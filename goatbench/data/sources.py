@@ -13,8 +13,18 @@ from .fashion_mnist import FashionMnistEmbedded, FashionMnistFull
 from .folder import ImageFolderSource
 from .parquet import ImageParquetSource
 from .split import SPLITS, ImageSource, Split, balanced_order
+from .webdataset import ImageWebdatasetSource
 
-__all__ = ["FashionMnistEmbedded", "FashionMnistFull", "ImageFolderSource", "ImageParquetSource", "fingerprint_of", "load_source", "subset"]
+__all__ = [
+    "FashionMnistEmbedded",
+    "FashionMnistFull",
+    "ImageFolderSource",
+    "ImageParquetSource",
+    "ImageWebdatasetSource",
+    "fingerprint_of",
+    "load_source",
+    "subset",
+]
 
 
 def load_source(data: ImageDataSpec) -> ImageSource:

@@ -9,7 +9,7 @@ from ..errors import UsageError
 from ..registry import tasks
 
 KNOWN = {"fashion_mnist": 12_000, "fashion_mnist_full": 55_000}  # training images of a source whose size is no matter of files
-IMAGENET = {"image_folder", "image_parquet"}
+IMAGENET = {"image_folder", "image_parquet", "image_webdataset"}
 IMAGENET_TRAIN, IMAGENET_CLASSES = 1_281_167, 1000  # ImageNet-1k; one in a hundred is held out for selection (data/split.py)
 UNITS = {"vision": "images", "genome": "windows", "text": "windows", "toy": "sequences", "stories": "stories"}
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import forked
 import pytest
 import torch
+from kept import Kept
 
 from goatbench.cli import main
 from goatbench.compose import compose
@@ -90,13 +91,18 @@ def on_ranks(world_size: int, folder: Path) -> list[dict]:
     return [json.loads((folder / f"{world_size}-{rank}.json").read_text()) for rank in range(world_size)]
 
 
-def check(alone: dict, ranks: list[dict]) -> None:
+def check(alone: dict, ranks: list[dict]) -> dict[str, dict[str, float]]:
+    """The largest differences that were found, by domain, after none was too large."""
+    found = {}
     for name in RUNS:
         assert len(alone[name]["steps"]) == STEPS
+        losses, values = [], []
         for number, (ids, loss) in enumerate(alone[name]["steps"]):
             parts = [rank[name]["steps"][number] for rank in ranks]
             assert sorted(i for part, _ in parts for i in part) == sorted(ids), (name, number)
-            assert sum(value for _, value in parts) / len(ranks) == pytest.approx(loss, rel=1e-5), (name, number)
+            mean = sum(value for _, value in parts) / len(ranks)
+            assert mean == pytest.approx(loss, rel=1e-5), (name, number)
+            losses.append(abs(mean / loss - 1))
         for rank in ranks:
             assert len(rank[name]["measured"]) == len(alone[name]["measured"]) > 0
             assert sum(value is not None for *_, value, _ in alone[name]["measured"]) > 1
@@ -106,6 +112,9 @@ def check(alone: dict, ranks: list[dict]) -> None:
                     assert mine[3] is None
                     continue
                 assert mine[3] == pytest.approx(theirs[3], rel=1e-6, abs=0 if mine[0] in EXACT else 1e-6), (name, mine[:2])
+                values.append(abs(mine[3] - theirs[3]))
+        found[name] = {"steps": STEPS, "relative_loss": max(losses), "values": len(values), "absolute_value": max(values)}
+    return found
 
 
 def test_two_processes_are_one_run(alone, folder):
@@ -114,7 +123,8 @@ def test_two_processes_are_one_run(alone, folder):
 
 @pytest.mark.slow
 def test_four_processes_are_one_run(alone, folder):
-    check(alone, on_ranks(4, folder))
+    kept = Kept("gloo-4", "tests/integration/test_distributed.py::test_four_processes_are_one_run")
+    kept.write(processes=4, largest_differences=check(alone, on_ranks(4, folder)))
 
 
 def test_accumulation_keeps_the_global_batch(alone, folder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -12,7 +13,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
+SCALES = "configs/scale/README.md"
+PATHS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / SCALES]
+PAGES = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in PATHS}
 SHELL = ("", "bash", "sh")
 # leaderboard: as the command prints it; table: without the notes and without ablations; plain: without variants either
 MARKED = re.compile(r"<!-- (leaderboard|table):(\w+)( plain)? -->\n(.*?)<!-- /\1 -->", flags=re.S)
@@ -26,8 +29,8 @@ def blocks(*languages: str, pages: tuple[str, ...] = tuple(PAGES)) -> list[str]:
     return [content for language, content in found if language in languages]
 
 
-def lines(start: str) -> list[str]:
-    return list(dict.fromkeys(line for block in blocks(*SHELL) for line in block.splitlines() if line.startswith(start)))
+def lines(start: str, pages: tuple[str, ...] = tuple(PAGES)) -> list[str]:
+    return list(dict.fromkeys(line for block in blocks(*SHELL, pages=pages) for line in block.splitlines() if line.startswith(start)))
 
 
 def goatbench(*arguments: str) -> str:
@@ -51,7 +54,7 @@ def shown(kind: str, task: str, plain: str | None) -> str:
 
 
 def contents() -> str:
-    titles = {page: text.splitlines()[0].removeprefix("# ") for page, text in PAGES.items() if page != "README.md"}
+    titles = {page: text.splitlines()[0].removeprefix("# ") for page, text in PAGES.items() if page.startswith("docs/")}
     return "".join(f"- [{page}]({page}): {title}\n" for page, title in titles.items())
 
 
@@ -129,6 +132,35 @@ def test_every_command_and_its_options_exist(line):
 
     done = CliRunner().invoke(app, [*shlex.split(line, comments=True)[1:], "--help"])
     assert done.exit_code == 0 and "usage" in done.output.lower(), done.output
+
+
+PRINTS = {"--cfg": "kind: images|kind: genome|kind: text", "--dry-run": "#SBATCH --partition=gpu"}  # and runs nothing
+PRINTING = [line for line in lines("goatbench", (SCALES,)) if PRINTS.keys() & set(line.split())]
+
+
+@pytest.mark.parametrize("line", [pytest.param(line, marks=pytest.mark.slow if "--dry-run" in line else ()) for line in PRINTING])
+def test_what_the_scales_page_prints_is_printed(line, tmp_path, monkeypatch, capsys):
+    from goatbench.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(shlex.split(line)[1:])
+    said = capsys.readouterr()
+    assert ended.value.code == 0, said.err
+    (option,) = PRINTS.keys() & set(line.split())
+    assert re.search(PRINTS[option], said.out) and not list(tmp_path.rglob("record.json"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", [line for line in lines("goatbench", (SCALES,)) if line not in PRINTING])
+def test_the_other_commands_of_the_scales_page_run(line, tmp_path):
+    command = [sys.executable, "-P", "-m", "goatbench", *shlex.split(line)[1:]]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=1800, check=False)
+    assert done.returncode == 0, done.stderr
+    if " run " in line:
+        (record,) = [json.loads(path.read_text()) for path in tmp_path.rglob("record.json")]
+        assert record["status"] == "ok" and record["config"]["trainer"]["devices"] == 2
+        assert all(m["n"] > 0 for m in record["measurements"])
 
 
 def test_make_targets_exist():

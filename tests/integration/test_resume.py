@@ -15,6 +15,7 @@ import forked
 import pytest
 import torch
 from domain_runs import RUNS, overridden, spec_of, train
+from kept import Kept
 from PIL import Image
 
 from goatbench.cli import main
@@ -218,18 +219,19 @@ def child(arguments: list[str], log: Path) -> None:
     main(["run", *arguments])
 
 
-def killed_and_finished(folder: Path, kills: int, interval: int) -> None:
+def killed_and_finished(folder: Path, kills: int, interval: int, epochs: int) -> list[dict]:
+    """A training of 4 steps an epoch, killed that many times and then left to end. For each kill: when, and the steps it lay between."""
     draw = random.Random(kills)
-    arguments = overridden("toy", "training.epochs=6", f"runs_dir={folder / 'runs'}", f"trainer.checkpoint_steps={interval}")
-    reached = 0
+    arguments = overridden("toy", f"training.epochs={epochs}", f"runs_dir={folder / 'runs'}", f"trainer.checkpoint_steps={interval}")
+    reached, found = 0, []
     for number in range(kills + 1):
-        log = folder / f"steps{number}.txt"
+        log, seconds = folder / f"steps{number}.txt", draw.uniform(0, 0.6)
         process = forked.start(child, arguments, log)
         if number < kills:
             deadline = time.monotonic() + 120
             while not (log.exists() and log.read_text().endswith("\n")) and process.is_alive() and time.monotonic() < deadline:
                 time.sleep(0.01)
-            time.sleep(draw.uniform(0, 0.6))
+            time.sleep(seconds)
             process.kill()
             process.join()
             assert not list(folder.rglob("record.json")) and not list(folder.rglob("weights.pt"))
@@ -238,18 +240,27 @@ def killed_and_finished(folder: Path, kills: int, interval: int) -> None:
         began = [int(line) for line in log.read_text().split("\n")[:-1]]
         assert began[0] >= reached - interval, "more than the last interval was lost"
         assert began == list(range(began[0], began[0] + len(began)))
+        if found:
+            found[-1]["whole_steps_lost"] = max(0, reached - began[0])
         reached = began[-1]
+        if number < kills:
+            found.append({"seconds_after_its_first_step": round(seconds, 3), "from_step": began[0], "in_step": reached})
     (record,) = [json.loads(path.read_text()) for path in folder.rglob("record.json")]
-    assert record["status"] == "ok" and record["budget"]["steps"] == 24 and record["budget"]["samples"] == 96
-    weights, _ = train(spec_of("toy", "training.epochs=6"), folder / "whole.pt")
+    assert record["status"] == "ok" and record["budget"]["steps"] == 4 * epochs and record["budget"]["samples"] == 16 * epochs
+    weights, _ = train(spec_of("toy", f"training.epochs={epochs}"), folder / "whole.pt")
     (path,) = folder.rglob("weights.pt")
     assert equal(torch.load(path, weights_only=True)["state_dict"], weights)
+    return found
 
 
 def test_killed_three_times(tmp_path):
-    killed_and_finished(tmp_path, 3, interval=2)
+    killed_and_finished(tmp_path, 3, interval=2, epochs=6)
 
 
 @pytest.mark.slow
 def test_killed_twenty_times(tmp_path):
-    killed_and_finished(tmp_path, 20, interval=1)
+    kept = Kept("kill-20", "tests/integration/test_resume.py::test_killed_twenty_times")
+    kills = killed_and_finished(tmp_path, 20, interval=2, epochs=60)  # so long that no kill comes after the end: 0.03 s a step at least
+    assert len(kills) == 20 and len({kill["in_step"] for kill in kills}) > 10
+    most = max(kill["whole_steps_lost"] for kill in kills)
+    kept.write(kills=kills, checkpoint_every_steps=2, most_whole_steps_lost=most, steps=240, weights="bitwise those of an unbroken run")
