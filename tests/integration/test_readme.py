@@ -138,7 +138,7 @@ PRINTS = {"--cfg": "kind: images|kind: genome|kind: text", "--dry-run": "#SBATCH
 PRINTING = [line for line in lines("goatbench", (SCALES,)) if PRINTS.keys() & set(line.split())]
 
 
-@pytest.mark.parametrize("line", [pytest.param(line, marks=pytest.mark.slow if "--dry-run" in line else ()) for line in PRINTING])
+@pytest.mark.parametrize("line", [pytest.param(line, marks=pytest.mark.slow if i else ()) for i, line in enumerate(PRINTING)])
 def test_what_the_scales_page_prints_is_printed(line, tmp_path, monkeypatch, capsys):
     from goatbench.cli import main
 
