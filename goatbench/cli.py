@@ -124,9 +124,9 @@ def list_(
 
     Example: goatbench list attentions
     """
-    from .listing import SECTIONS, list_lines
+    from .listing import SECTIONS, fitted, list_lines, terminal_width
 
-    print("\n".join(list_lines([section.value] if section else SECTIONS, config_dir)))
+    print("\n".join(fitted(list_lines([section.value] if section else SECTIONS, config_dir), terminal_width())))
 
 
 @app.command()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
+import shutil
+import sys
 import textwrap
 from collections.abc import Iterable
 from importlib import util
@@ -48,6 +51,19 @@ def list_lines(sections: Iterable[str], config_dir: str | None = None) -> list[s
         width = max((len(name) for name in names), default=0)
         lines += [f"  {name:{width}}  {_one_line(tree, group, name)}" for name in names]
     return lines
+
+
+def fitted(lines: Iterable[str], width: int | None) -> list[str]:
+    """Lines of at most `width` characters (None: as they are): what does not fit goes on below, further in than its beginning."""
+    if width is None:
+        return list(lines)
+    wrapped = (textwrap.wrap(line, max(20, width), subsequent_indent=" " * 6) or [""] for line in lines)
+    return [part.rstrip() for parts in wrapped for part in parts]
+
+
+def terminal_width() -> int | None:
+    """Of the terminal that is written to, or COLUMNS; None where neither says one."""
+    return shutil.get_terminal_size().columns if os.environ.get("COLUMNS") or sys.stdout.isatty() else None
 
 
 def show_lines(name: str, config_dir: str | None = None) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,7 +16,10 @@ from .config_tree import ConfigTree
 from .errors import UsageError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from .data.split import ImageSource
+    from .data.text.shards import TokenShard
     from .spec import TextDataSpec
 
 TASKS = {"images": "vit_res224", "genome": "genome_nll", "text": "lm_length", "toy": "needle", "stories": "babilong"}  # any one
@@ -187,7 +191,7 @@ def _text(data: TextDataSpec) -> Iterator[Fact]:
 
 
 def _check_text(data: TextDataSpec) -> Iterator[Fact]:
-    """The token files again: their hash is that of the encoding, and every document begins with BOS."""
+    """The token files again: their hash is that of the encoding, and every document begins with BOS and is in one split only."""
     from .data.text.sources import load_text
 
     for split, shard in load_text(data).shards.items():
@@ -196,6 +200,34 @@ def _check_text(data: TextDataSpec) -> Iterator[Fact]:
         starts = shard.offsets[:-1]
         whole = bool((shard.tokens[starts] == shard.bos).all()) and int((shard.tokens == shard.bos).sum()) == len(starts)
         yield Fact("ok" if whole else "broken", f"{split}: {len(starts):,} documents, {'each' if whole else 'not each'} behind one BOS")
+        if shard.unit == "bytes" and (number := sum(not _is_utf8(document) for document in _documents(shard))):
+            yield Fact("broken", f"{split}: {number:,} of {len(starts):,} documents are not UTF-8: convert the files, or leave them out")
+    yield from _leaks({split: {_digest(document) for document in _documents(shard)} for split, shard in load_text(data).shards.items()})
+
+
+def _documents(shard: TokenShard) -> Iterator[np.ndarray]:
+    """The tokens of each document, BOS apart."""
+    offsets = shard.offsets.tolist()
+    return (shard.tokens[start + 1 : end] for start, end in pairwise(offsets))
+
+
+def _digest(document: np.ndarray) -> bytes:
+    return hashlib.sha256(document.tobytes()).digest()
+
+
+def _is_utf8(document: np.ndarray) -> bool:
+    try:
+        document.astype("uint8").tobytes().decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _leaks(documents: dict[str, set[bytes]]) -> Iterator[Fact]:
+    """documents: split -> hashes. What is trained on may be in no other split."""
+    for split in [name for name in documents if name != "train"]:
+        if common := documents["train"] & documents[split]:
+            yield Fact("broken", f"{split}: {len(common):,} of {len(documents[split]):,} different documents are in train as well")
 
 
 def _sha256(path: Path) -> str:

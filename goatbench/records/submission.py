@@ -12,7 +12,7 @@ from ..errors import UsageError
 from .examples import contradictions, examples_beside, read_examples
 from .files import create_exclusive, one_line, parse_record, read_bounded, read_record, record_bytes, refuse_doubled_keys
 from .layout import RECORD, placed_at
-from .record import RUN_ID_PATTERN, RunRecord
+from .record import RUN_ID_PATTERN, RunRecord, Status
 
 # an absolute path of two or more parts, or a drive letter, at the start of a string or after white space or an opening sign
 _ABSOLUTE_PATH = re.compile(r"(?:^|[\s'\"=(\[,:])((?:/[\w.@+~-]+){2,}|~/[\w.-]+|[A-Za-z]:\\[\w.-]+)")
@@ -59,6 +59,7 @@ def submit(
         _check_place(target, root)
         if checked.setdefault(target, record) != record or (target.exists() and read_record(target) != record):
             raise UsageError(f"another record with the run id {record.run_id} is there already: {target} is never overwritten")
+        _refuse_stripped(record, source)
         if record.examples is not None:
             examples[target] = _checked_examples(record, source)
             _check_place(target.with_suffix(".npz"), root)
@@ -93,6 +94,15 @@ def _check_trust(record: RunRecord, source: Path, allow_dirty: bool) -> None:
             raise UsageError(
                 one_line(f"{source} names an absolute path in {field}: {match.group(1)!r}; published records hold none: use a relative one")
             )
+
+
+def _refuse_stripped(record: RunRecord, source: Path) -> None:
+    """A finished run writes its file of per-example scores and names it in the record: a file alone means that the record was edited."""
+    path = examples_beside(source)
+    if record.status is Status.OK and record.examples is None and os.path.lexists(path):
+        raise UsageError(
+            one_line(f"run {record.run_id} does not name {path}, the per-example scores beside it: submit the record as it was")
+        )
 
 
 def _checked_examples(record: RunRecord, source: Path) -> bytes:

@@ -121,3 +121,21 @@ def test_mistakes_are_one_line(capsys, arguments, expected):
 def test_what_is_made_up_needs_nothing(capsys):
     code, out, _ = call(capsys, "data", "check", "synthetic")
     assert code == 0 and "made up" in out
+
+
+def test_text_that_stands_in_train_and_test_is_broken(tmp_path, capsys):
+    """All sixteen files are one text: whatever the split, each document of the other two is one of train's."""
+    folder = documents(tmp_path / "text")
+    for path in folder.iterdir():
+        path.write_text("the same text")
+    code, out, _ = call(capsys, "data", "check", "text_files", f"data.path={folder}")
+    assert code == 1 and "broken   test: 1 of 1 different documents are in train as well" in out
+
+
+def test_text_that_is_not_utf_8_is_broken(tmp_path, capsys):
+    folder = documents(tmp_path / "text")
+    for path in folder.iterdir():
+        path.write_bytes(path.read_bytes() + "sch\u00f6n".encode("latin-1"))
+    code, out, _ = call(capsys, "data", "check", "text_files", f"data.path={folder}")
+    lines = [line for line in out.splitlines() if "are not UTF-8" in line]
+    assert code == 1 and len(lines) == 3 and all("convert the files, or leave them out" in line for line in lines)

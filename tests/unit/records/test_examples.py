@@ -210,3 +210,12 @@ def test_a_record_without_scores_is_what_it_was(make_record):
     raw = json.loads(record_bytes(make_record()))
     assert raw.pop("examples") is None
     assert RunRecord.model_validate_json(json.dumps(raw), strict=True) == make_record()
+
+
+def test_submission_refuses_a_record_that_no_longer_names_the_scores_beside_it(tmp_path, results, make_record):
+    runs = tmp_path / "runs"
+    path = runs / finished(make_record, runs).run_id / "record.json"
+    raw = json.loads(path.read_text())
+    path.write_text(json.dumps({name: value for name, value in raw.items() if name != "examples"}))
+    with pytest.raises(UsageError, match=r"does not name .*examples\.npz, the per-example scores beside it"):
+        submit([path.parent], results, runs)

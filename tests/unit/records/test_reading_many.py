@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gc
+import json
 import tracemalloc
+from dataclasses import asdict
 
 import pytest
+from pydantic import TypeAdapter
 
 from goatbench import boards
 from goatbench.boards import Asked, Places, PlotKind, print_boards
@@ -17,6 +20,7 @@ from goatbench.records.costs import mark_pareto
 from goatbench.records.files import read_bounded, record_bytes
 from goatbench.records.layout import results_root
 from goatbench.records.leaderboard import build_boards
+from goatbench.records.record import Measurement
 from goatbench.report.write import write_report
 
 
@@ -176,3 +180,13 @@ def test_what_cannot_be_drawn_or_written_is_refused_before_anything_is_printed(o
         print_boards(Asked(("vit_resolution",)), Places(None), **options)
     assert "make room" not in str(caught.value) and capsys.readouterr().out == ""
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_measurement_is_small_and_its_conditions_keep_their_types():
+    """Tried from left to right, a condition must not become the first type that it could be turned into."""
+    given = {"text": "1", "truth": True, "count": 1, "share": 1.0, "other": 0.5}
+    made = Measurement(metric="top1", value=1.0, unit="fraction", n=1, conditions=given)
+    read = TypeAdapter(Measurement).validate_json(json.dumps(asdict(made)))
+    for found in (made, read):
+        assert [(value, type(value)) for value in found.conditions.values()] == [(value, type(value)) for value in given.values()]
+        assert not hasattr(found, "__dict__")
