@@ -6,12 +6,10 @@ import hashlib
 import json
 from typing import Any
 
-_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
-
 
 def canonical_json(value: Any) -> str:
     """Sorted keys, no white space, no NaN: equal values give equal text."""
-    return _CANONICAL.encode(value)
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def digest(value: Any) -> str:

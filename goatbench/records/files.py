@@ -20,7 +20,6 @@ from .record import SCHEMA_VERSION, RunRecord
 
 MAX_RECORD_BYTES = 8 * 2**20
 ADVICE = "nothing was left there: make room or choose another folder"
-_STRICT = json.JSONEncoder(allow_nan=False)
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
@@ -158,7 +157,7 @@ def parse_record(content: bytes, name: str) -> RunRecord:
     """
     try:
         record = _validated(content, name)
-        _STRICT.encode([record.config, record.row.variant])  # free-form: there the model lets NaN and 1e999 pass
+        json.dumps([record.config, record.row.variant], allow_nan=False)  # free-form: there the model lets NaN and 1e999 pass
         return record
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]

@@ -153,8 +153,6 @@ def _key(card: TaskCard, record: RunRecord) -> Key:
 def _method(card: TaskCard, record: RunRecord) -> Key:
     """By what method a run measured its plain row, where a card has several (an allocator's counter, a profiler): never on one board."""
     plain = card.headline_rows.get("method", ())
-    if not plain:
-        return {}
     found = (m.conditions["method"] for m in record.measurements if m.conditions.get("method") in plain)
     method = next(found, None)
     return {} if method is None else {"condition.method": method}

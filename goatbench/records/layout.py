@@ -18,7 +18,6 @@ from .record import NAME_PATTERN, RunRecord
 
 MARKER = "started.json"
 RECORD = "record.json"
-_NAME = re.compile(NAME_PATTERN)
 _TASK_FOLDER = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}@v[1-9][0-9]{0,5}")
 
 
@@ -31,17 +30,12 @@ def results_root() -> Path:
 
 def placed_at(record: RunRecord) -> Path:
     """Where a record belongs, relative to the results folder. Every part is a valid name, whatever the record says."""
-    return Path(place_of(record))
-
-
-def place_of(record: RunRecord) -> str:
-    """`placed_at` as text: for a folder of thousands a Path of each would cost as much as their boards."""
     row = record.row.attention
     if record.row.variant:
         row = f"{row[:54]}-{digest([row, record.row.variant])[:8]}"
     parts = (f"{record.task.name}@v{record.task.version}", record.scale, row, f"{record.run_id}.json")
-    assert _TASK_FOLDER.fullmatch(parts[0]) and all(_NAME.fullmatch(part) for part in parts[1:]), parts
-    return os.sep.join(parts)
+    assert _TASK_FOLDER.fullmatch(parts[0]) and all(re.fullmatch(NAME_PATTERN, part) for part in parts[1:]), parts
+    return Path(*parts)
 
 
 def record_paths(root: Path, tasks: Container[str] | None = None) -> Iterator[tuple[Path, bool]]:

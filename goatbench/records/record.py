@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, model_validator
-from pydantic import dataclasses as validated
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 SCHEMA_VERSION = 1
 
@@ -19,15 +18,13 @@ HASH_PATTERN = r"^[0-9a-f]{8,64}$"
 RUN_ID_PATTERN = r"^[0-9]{8}t[0-9]{6}-[0-9a-f]{8}-[0-9a-f]{6}$"  # UTC second, config hash, random
 
 
-# Tried in this order, the first that fits: half the time of pydantic's search for the best fit. Never 1 for True, nor 1 for 1.0.
-Conditions = dict[str, Annotated[str | StrictBool | StrictInt | float, Field(union_mode="left_to_right")]]
-STRICT = ConfigDict(extra="forbid", allow_inf_nan=False, defer_build=True)
+Conditions = dict[str, str | int | float | bool]
 
 
 class Strict(BaseModel):
     """Defaults of lists and dicts are factories: pydantic copies any other default deeply, for each record anew."""
 
-    model_config = STRICT | ConfigDict(frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class Status(StrEnum):
@@ -38,11 +35,9 @@ class Status(StrEnum):
     INTERRUPTED = "interrupted"
 
 
-@validated.dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
-class Measurement:
+class Measurement(Strict):
     """One number. `value` is None only with a `reason` ("not applicable: ..."); n counts the examples behind it.
 
-    A dataclass with slots, as `Cost` is: a board reads hundreds of thousands of them, and a model takes twice the time and memory.
     A condition "reference" marks a yardstick that the run measured beside its own score, on the same examples: 'markov-6'.
     """
 
@@ -103,8 +98,7 @@ class ExampleScores(Strict):
     arrays: list[ExampleArray] = Field(min_length=1)
 
 
-@validated.dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
-class Cost:
+class Cost(Strict):
     """What a part of the run cost, with the method it was measured by ('cpu_time', 'rss', 'cuda_allocator', ...)."""
 
     name: str  # train_cpu_seconds, train_wall_seconds, eval_images_per_second, peak_memory_bytes, ...

@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError
 from ..errors import UsageError
 from .canonical import digest
 from .files import create_exclusive, one_line, read_bounded, read_record, record_bytes, replace_atomic
-from .layout import MARKER, RECORD, folders, place_of, placed_at, record_paths, results_root
+from .layout import MARKER, RECORD, folders, placed_at, record_paths, results_root
 from .record import HASH_PATTERN, RUN_ID_PATTERN, RunRecord, Strict
 from .submission import Placed, submit
 
@@ -171,7 +171,7 @@ def iter_records(root: Path | str, warnings: list[str], tasks: Container[str] | 
             expected = path.parent.name if is_run else None
             if is_run and record.run_id != expected:
                 raise UsageError(f"{path} holds the record of another run, {record.run_id}")
-            if not is_run and not str(path).endswith(f"{os.sep}{place_of(record)}"):
+            if not is_run and path.parts[-4:] != placed_at(record).parts:
                 raise UsageError(f"{path} is in the wrong place: its record belongs at {placed_at(record)}")
         except UsageError as error:
             warnings.append(str(error))

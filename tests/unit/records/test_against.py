@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from goatbench.records.board import to_text
@@ -117,7 +115,7 @@ def test_memory_by_two_methods_never_shares_a_board(card, make_record):
     card = card.model_copy(update={"row_conditions": ("coords", "method"), "headline_rows": headline_rows})
 
     def by(record, *methods):
-        measured = [replace(m, conditions={**m.conditions, "method": k}) for k in methods for m in record.measurements]
+        measured = [m.model_copy(update={"conditions": {**m.conditions, "method": k}}) for k in methods for m in record.measurements]
         return record.model_copy(update={"measurements": measured})
 
     records = [by(make_record("goat"), "alloc", "estimate"), by(make_record("rope", run=1), "alloc")]

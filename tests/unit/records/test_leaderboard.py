@@ -8,7 +8,6 @@ import subprocess
 import sys
 import textwrap
 import time
-from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -151,7 +150,7 @@ def test_what_must_not_be_mixed_is_split_and_said(card, make_record, changes, fi
 
 def test_another_split_of_the_data_is_another_board(card, make_record):
     test = make_record()
-    measured = [replace(m, conditions=m.conditions | {"split": "validation"}) for m in test.measurements]
+    measured = [m.model_copy(update={"conditions": m.conditions | {"split": "validation"}}) for m in test.measurements]
     validation = make_record(run=1).model_copy(update={"measurements": measured})
     assert [len(board.rows) for board in build_boards(card, [test, validation])] == [1, 1]
 
@@ -160,7 +159,7 @@ def test_a_record_without_a_row_condition_is_of_the_plain_row(card, make_record)
     """As records are that were made before a task had the variant: they meet later ones of other seeds, and variants stand beside."""
     scaled = card.model_copy(update={"row_conditions": ("coords", "rope_scaling")})
     earlier, later = make_record("rope", 0), make_record("rope", 1, run=1)
-    yarn = [replace(m, conditions=m.conditions | {"rope_scaling": "yarn"}) for m in later.measurements]
+    yarn = [m.model_copy(update={"conditions": m.conditions | {"rope_scaling": "yarn"}}) for m in later.measurements]
     later = later.model_copy(update={"measurements": [*later.measurements, *yarn]})
     board = only(build_boards(scaled, [earlier, later, make_record("alibi", 0, run=2)]))
     assert {r.name: r.cells["seeds"].text for r in board.rows} == {"alibi": "1", "rope": "2", "rope[rope_scaling=yarn]": "1"}
@@ -302,7 +301,7 @@ def test_no_records_no_board(card, make_record):
 
 def with_yardstick(record, name, value):
     """The record with a reference measured beside each top1."""
-    extra = [replace(m, value=value, conditions={**m.conditions, "reference": name}) for m in record.measurements]
+    extra = [m.model_copy(update={"value": value, "conditions": {**m.conditions, "reference": name}}) for m in record.measurements]
     return record.model_copy(update={"measurements": [*record.measurements, *extra]})
 
 
@@ -392,7 +391,7 @@ def test_whether_a_row_has_learned_is_read_off_its_plain_conditions(card, make_r
     learned = card.model_copy(update={"learned": Learned(metric="top1", value=512, at_least=0.5)})
     scores = {"raw": {(512, 28): 0.45}, "scaled": {(512, 28): 0.9}}
     low, high = make_record("goat", 0, scores), make_record("rope", 0, {"raw": {(512, 28): 0.55}}, run=1)
-    chance = replace(low.measurements[0], value=0.9, conditions={**low.measurements[0].conditions, "reference": "chance"})
+    chance = low.measurements[0].model_copy(update={"value": 0.9, "conditions": {**low.measurements[0].conditions, "reference": "chance"}})
     low = low.model_copy(update={"measurements": [*low.measurements, chance]})
     rows = {found.name: found for found in only(build_boards(learned, [low, high])).rows}
     assert rows["goat"].is_unlearned and rows["goat[coords=scaled]"].is_unlearned and not rows["rope"].is_unlearned

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from goatbench.outcome import outcome_lines
@@ -11,7 +10,7 @@ from goatbench.outcome import outcome_lines
 def test_yardsticks_stand_beside_the_headline_metric_only(card, make_record):
     cells = {(224, 12): 0.7, (512, 28): 0.4}
     record = make_record(scores={"raw": cells}, nll={"raw": cells})
-    beside = [replace(m, value=0.5, conditions={**m.conditions, "reference": "markov-2"}) for m in record.measurements]
+    beside = [m.model_copy(update={"value": 0.5, "conditions": {**m.conditions, "reference": "markov-2"}}) for m in record.measurements]
     record = record.model_copy(update={"measurements": [*record.measurements, *beside]})
     lines = outcome_lines(record, card, Path("runs/x/record.json"))
     shown = [line.split() for line in lines]

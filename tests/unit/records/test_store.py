@@ -228,7 +228,7 @@ def hostile(record: dict, **changes) -> bytes:
         (lambda r: hostile(r, scale="Embedded"), "scale"),
         (lambda r: hostile(r, scale="a/b"), "scale"),
         (lambda r: hostile(r, run_id=r["run_id"] + "\n"), "run_id"),
-        (lambda r: hostile(r, measurements=[{"metric": "top1"}]), "measurements.0.n"),
+        (lambda r: hostile(r, measurements=[{"metric": "top1"}]), "measurements.0.value"),
         (lambda r: hostile(r, config={"a": float("nan")}), "strict JSON"),
         (lambda r: hostile(r, config={"a": -float("inf")}), "strict JSON"),
         (lambda r: hostile(r, config={"a": "1e999"}).replace(b'"1e999"', b"1e999"), "strict JSON"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
@@ -110,7 +109,7 @@ def test_the_same_targets_at_every_length_and_what_was_scored_below_the_line(sha
         assert by_name["perplexity"].value == pytest.approx(Runs.vocab_size, rel=1e-5) and by_name["bits_change"].value == 0
         found += measurements
     assert not list(LM_LENGTH.contradictions(found))
-    wrong = [replace(m, value=m.value * 1.01) if m.metric == "bits_per_byte" else m for m in found]
+    wrong = [m.model_copy(update={"value": m.value * 1.01}) if m.metric == "bits_per_byte" else m for m in found]
     assert len(list(LM_LENGTH.contradictions(wrong))) == 3
 
 
