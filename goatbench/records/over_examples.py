@@ -20,7 +20,7 @@ from .layout import placed_at
 from .record import Metric, RunRecord
 from .statistics import TwoLevelMean, hierarchical_bootstrap
 
-MAX_ROWS = 50  # of a board, best first: each takes some 50 ms
+MAX_ROWS = 50  # of a board, best first: each has files to read
 MAX_LISTED = 20
 
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 _NORMAL = NormalDist()
-MAX_DRAWS = 10**6  # of a bootstrap, that exist at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,48 +164,35 @@ class TwoLevelMean:
         return (low + high) / 2
 
 
-def hierarchical_bootstrap(
-    scores: np.ndarray, weights: np.ndarray | None = None, resamples: int = 1000, seed: int = 0
-) -> TwoLevelMean:
+def hierarchical_bootstrap(scores: np.ndarray, weights: np.ndarray | None = None) -> TwoLevelMean:
     """The weighted mean of scores [seeds, examples], or of paired differences, when other seeds and other examples could have been drawn.
 
     A resample draws seeds and, within, the examples, with replacement. All seeds were tested on the same examples, so one draw of
     examples serves them all (Owen 2007, The pigeonhole bootstrap): drawn apart for each seed, luck with the examples would average out.
-    Deviations between seeds are stretched by sqrt(S / (S - 1)), as resampled seeds vary less than fresh ones would. The variance is
-    too large rather than too small: what only one seed does with one example counts more than once. Percentiles of three seeds mean
-    little: see `TwoLevelMean` for the interval.
+    Nothing is drawn here: what infinitely many resamples would give is known. Scores are a mean, a part of the seed, a part of the
+    example and the rest, which add their mean squares over S, N and S N to the variance (weights: of the ratio's first-order terms).
+    The seeds' part is stretched by S / (S - 1), as resampled seeds vary less than fresh ones would. The variance is too large rather
+    than too small: what only one seed does with one example counts more than once. Percentiles of three seeds mean little: see
+    `TwoLevelMean` for the interval.
     """
     import numpy as np
 
     values = np.asarray(scores, np.float64)
-    if values.ndim != 2 or not values.size or not np.isfinite(values).all() or resamples < 2:
-        raise ValueError(f"hierarchical_bootstrap needs finite scores [seeds, examples] and two resamples, got {values.shape}, {resamples}")
+    if values.ndim != 2 or not values.size or not np.isfinite(values).all():
+        raise ValueError(f"hierarchical_bootstrap needs finite scores [seeds, examples], got {values.shape}")
     num_seeds, num_examples = values.shape
     weight = np.ones(num_examples) if weights is None else np.asarray(weights, np.float64)
     if weight.shape != (num_examples,) or not (weight > 0).all():
         raise ValueError(f"hierarchical_bootstrap needs a positive weight for each of {num_examples} examples, got {weight.shape}")
     means = values @ weight / weight.sum()
     mean = float(means.mean())
-    stretch = math.sqrt(num_seeds / (num_seeds - 1)) - 1 if num_seeds > 1 else 0.0
-    values = values + (stretch * (means - mean))[:, None]
-    sd = float(_drawn_means(values, weight, resamples, np.random.default_rng(seed)).std(ddof=1))
+    rest = (values - means[:, None]) * (weight / weight.mean())
+    of_examples = rest.mean(0)
+    stretch = num_seeds / (num_seeds - 1) if num_seeds > 1 else 1.0
+    squares = np.square(means - mean).mean() * stretch, np.square(of_examples).mean(), np.square(rest - of_examples).mean()
+    sd = math.sqrt(squares[0] / num_seeds + squares[1] / num_examples + squares[2] / (num_seeds * num_examples))
     varies = num_seeds > 1 and sd > 1e-12 * float(np.abs(values).max())
     return TwoLevelMean(num_seeds, num_examples, mean, sd, float(means.std(ddof=1)) / math.sqrt(num_seeds) if varies else None)
-
-
-def _drawn_means(values: np.ndarray, weight: np.ndarray, resamples: int, draw: np.random.Generator) -> np.ndarray:
-    """[resamples]: means of drawn rows over drawn columns, in parts of at most some millions of draws."""
-    import numpy as np
-
-    num_seeds, num_examples = values.shape
-    step = max(1, MAX_DRAWS // num_examples)
-    parts = []
-    for size in (min(step, resamples - start) for start in range(0, resamples, step)):
-        drawn = draw.integers(num_examples, size=(size, num_examples)) + num_examples * np.arange(size)[:, None]
-        counts = np.bincount(drawn.ravel(), minlength=size * num_examples).reshape(size, num_examples) * weight
-        of_seeds = counts @ values.T / counts.sum(1, keepdims=True)  # [size, seeds]
-        parts.append(np.take_along_axis(of_seeds, draw.integers(num_seeds, size=(size, num_seeds)), axis=1).mean(1))
-    return np.concatenate(parts)
 
 
 def wilson_interval(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Seeds outside, examples inside: variances in closed form, limits that are ordinary intervals, coverage in a seeded simulation."""
+"""Seeds outside, examples inside: variances of drawn resamples, limits that are ordinary intervals, coverage in a seeded simulation."""
 
 from __future__ import annotations
 
@@ -14,58 +14,57 @@ from goatbench.records.statistics import hierarchical_bootstrap, summarise
 MANY = 4000
 
 
-def closed_form(scores: np.ndarray) -> float:
-    """Variance over all resamples. y = mean + a (seed) + b (example) + r, centred in rows and columns; drawn counts / S have variance
-    1 / S^2 and covariances that centring removes, so that a, b and r add A/S, B/N and R/(S N), capitals being mean squares. The
-    stretch multiplies A by S / (S - 1)."""
-    num_seeds, num_examples = scores.shape
-    mean = scores.mean()
-    a = scores.mean(1) - mean
-    b = scores.mean(0) - mean
-    r = scores - mean - a[:, None] - b
-    stretched = np.square(a).mean() * num_seeds / (num_seeds - 1)
-    return stretched / num_seeds + np.square(b).mean() / num_examples + np.square(r).mean() / (num_seeds * num_examples)
+def drawn_sd(scores: np.ndarray, weight: np.ndarray) -> float:
+    """Standard deviation of the weighted mean over MANY resamples, seeds and examples drawn with replacement, one draw of examples for
+    all seeds; the seeds' means are stretched first, so that resampled seeds vary as fresh ones do."""
+    (num_seeds, num_examples), draw = scores.shape, np.random.default_rng(5)
+    means = scores @ weight / weight.sum()
+    stretch = math.sqrt(num_seeds / (num_seeds - 1)) - 1 if num_seeds > 1 else 0.0
+    scores = scores + (stretch * (means - means.mean()))[:, None]
+    found = []
+    for _ in range(MANY):
+        seeds, examples = draw.integers(num_seeds, size=num_seeds), draw.integers(num_examples, size=num_examples)
+        found.append((scores[np.ix_(seeds, examples)] @ weight[examples]).mean() / weight[examples].sum())
+    return float(np.std(found, ddof=1))
 
 
 @pytest.mark.parametrize("shape", [(2, 5), (3, 40), (6, 12)])
 @pytest.mark.parametrize("spread", [(1.0, 0.0), (0.1, 2.0), (0.5, 0.5)])
-def test_the_spread_of_the_resamples_is_the_closed_form(shape, spread):
+def test_the_spread_is_that_of_many_resamples(shape, spread):
     """A balanced two-level normal model. 4,000 resamples tell their sd to 1.1 %; four times that."""
     draw = np.random.default_rng(7)
     scores = spread[0] * draw.normal(size=(shape[0], 1)) + spread[1] * draw.normal(size=(1, shape[1])) + 0.7 * draw.normal(size=shape)
-    found = hierarchical_bootstrap(scores, resamples=MANY)
-    assert found.sd == pytest.approx(math.sqrt(closed_form(scores)), rel=4 / math.sqrt(2 * MANY))
+    found = hierarchical_bootstrap(scores)
+    assert found.sd == pytest.approx(drawn_sd(scores, np.ones(shape[1])), rel=4 / math.sqrt(2 * MANY))
     assert (found.num_seeds, found.num_examples) == shape and found.mean == pytest.approx(scores.mean())
 
 
 def test_where_only_seeds_vary_it_is_the_t_interval_of_their_means():
     """Scores 1, 2, 4 for every example: mean 7/3, sd sqrt(7/3)."""
     scores = np.repeat([[1.0], [2.0], [4.0]], 50, axis=1)
-    found, expected = hierarchical_bootstrap(scores, resamples=MANY), summarise([1.0, 2.0, 4.0])
-    assert found.half_width() == pytest.approx(expected.half_width, rel=0.02)
+    found, expected = hierarchical_bootstrap(scores), summarise([1.0, 2.0, 4.0])
+    assert found.half_width() == pytest.approx(expected.half_width, rel=1e-6)
     t = (7 / 3) / (math.sqrt(7 / 3) / math.sqrt(3))
-    assert found.p_value() == pytest.approx(1 - t / math.sqrt(2 + t * t), rel=0.05)  # two degrees
+    assert found.p_value() == pytest.approx(1 - t / math.sqrt(2 + t * t), rel=1e-6)  # two degrees
 
 
 def test_where_only_examples_vary_it_is_the_normal_interval_of_their_mean():
     """400 examples, half right, the same under each of three seeds: 1.96 * 0.5 / 20."""
     scores = np.tile(np.arange(400) % 2, (3, 1))
-    found = hierarchical_bootstrap(scores, resamples=MANY)
-    assert found.half_width() == pytest.approx(1.96 * 0.5 / 20, rel=0.05)
-    shifted = hierarchical_bootstrap(scores - 0.45, resamples=MANY)  # two standard errors from zero: 0.05 / 0.025
-    assert shifted.p_value() == pytest.approx(math.erfc(2 / math.sqrt(2)), rel=0.15)
+    found = hierarchical_bootstrap(scores)
+    assert found.half_width() == pytest.approx(1.959964 * 0.5 / 20, rel=1e-6)
+    shifted = hierarchical_bootstrap(scores - 0.45)  # two standard errors from zero: 0.05 / 0.025
+    assert shifted.p_value() == pytest.approx(math.erfc(2 / math.sqrt(2)), rel=1e-6)
 
 
 def test_weights_make_a_ratio_of_sums():
-    """Values 1 and 3 with weights 3 and 1: mean 1.5. Of four equally likely draws two have this mean, one 1, one 3."""
-    found = hierarchical_bootstrap(np.array([[1.0, 3.0]]), np.array([3.0, 1.0]), resamples=MANY)
+    """Values 1 and 3 with weights 3 and 1: mean 1.5. The spread, to first order, is that of many resamples."""
+    found = hierarchical_bootstrap(np.array([[1.0, 3.0]]), np.array([3.0, 1.0]))
     assert found.mean == 1.5 and found.half_width() is None and found.p_value() is None  # one seed says nothing of others
-    assert found.sd == pytest.approx(0.75, rel=0.06)  # of 1.5, 1.5, 1 and 3: mean 1.75, squares .0625, .0625, .5625, 1.5625
-
-
-def test_the_same_scores_give_the_same_interval_and_another_seed_another():
-    scores = np.random.default_rng(1).normal(size=(3, 30))
-    assert hierarchical_bootstrap(scores) == hierarchical_bootstrap(scores) != hierarchical_bootstrap(scores, seed=1)
+    draw = np.random.default_rng(11)
+    weight = draw.integers(1, 6, size=200).astype(float)
+    scores = 0.1 * draw.normal(size=(3, 1)) + draw.normal(size=(1, 200)) / weight + 0.5 * draw.normal(size=(3, 200))
+    assert hierarchical_bootstrap(scores, weight).sd == pytest.approx(drawn_sd(scores, weight), rel=0.06)
 
 
 def test_no_spread_and_nonsense():
@@ -86,7 +85,7 @@ def test_the_interval_covers_at_least_as_often_as_it_says(spread):
     covered, widths, studies = 0, [], 300
     for _ in range(studies):
         scores = spread[0] * draw.normal(size=(3, 1)) + spread[1] * draw.normal(size=(1, 40)) + spread[2] * draw.normal(size=(3, 40))
-        found = hierarchical_bootstrap(scores, resamples=200)
+        found = hierarchical_bootstrap(scores)
         covered += abs(found.mean) <= found.half_width()
         widths.append(found.half_width())
     assert covered / studies >= 0.95 - 3 * math.sqrt(0.05 * 0.95 / studies)
