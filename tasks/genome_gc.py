@@ -265,7 +265,7 @@ GENOME_GC = GenomeGc(
         primary_metric="pearson",
         primary_conditions={"mode": "free_running", "split": "test"},
         column_condition="mode",
-        expected_time={"smoke": "under 20 s", "embedded": "about 5 minutes on one CPU core", "paper": "hours on one GPU after training"},
+        expected_time={"smoke": "under 20 s", "embedded": "6 to 11 minutes on one CPU core", "paper": "hours on one GPU after training"},
         source=SOURCE,
     )
 )

@@ -1,11 +1,12 @@
-"""Parts of genome_gc that need no model: neighbours, plots and names."""
+"""Parts of genome_gc that need no trained model: expected GC, neighbours, plots and names."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
-from goatbench.tasks.genome_gc import Places, _lag1
+from goatbench.tasks.genome_gc import Places, _lag1, expected_gc
 from goatbench.tasks.genome_gc_files import file_name, plot_regions
 
 
@@ -33,3 +34,21 @@ def test_a_figure_shows_the_longest_stretch_and_its_true_place(tmp_path):
 
 def test_any_header_gives_a_plain_file_name():
     assert file_name("../../etc/pass wd|ü") == "______etc_pass_wd__" and len(file_name("x" * 5000)) == 60
+
+
+def test_expected_gc_is_the_mass_on_c_and_g_of_the_last_places():
+    """Logits by hand, 0.1 A, 0.2 C, 0.3 G, 0.4 T: 50 % each; where the one token before was G: 0.4 C, 0.5 G, 90 %."""
+
+    class Net(torch.nn.Module):
+        num_scored = 4
+
+        def hidden(self, tokens):
+            return torch.nn.functional.one_hot(tokens, 5).float()
+
+        def head(self, x):
+            plain, after_g = torch.tensor([0.1, 0.2, 0.3, 0.4, 9.0]).log(), torch.tensor([0.05, 0.4, 0.5, 0.05, 9.0]).log()
+            return torch.where(x[..., 2:3] == 1, after_g, plain)  # the fifth, N, is no target
+
+    tokens = torch.tensor([[2, 0, 0, 0, 0], [0, 0, 0, 2, 2], [2, 2, 2, 0, 2]])
+    found = expected_gc(Net(), tokens, last=2, device="cpu", batch_size=2)
+    np.testing.assert_allclose(found, [50.0, 70.0, 70.0], rtol=1e-6)
