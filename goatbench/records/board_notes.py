@@ -87,7 +87,7 @@ def _significance(
         yield "a description, no score: rows are sorted, not ranked"
         return
     if not ranks:
-        yield "no row has two seeds: nothing can be said about significance, and nothing is ranked"
+        yield "no plain row has two seeds: nothing can be said about significance, and nothing is ranked"
         return
     best = next(iter(ranks))
     yield (
