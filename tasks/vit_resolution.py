@@ -106,7 +106,7 @@ class VisionTask:
         from goatbench.training.fit import fit
 
         steps = spec.training.epochs * data.steps_per_epoch
-        module = Classifier(net, spec.training, spec.data.augmentation, spec.learning_rate, steps, spec.model.num_classes)
+        module = Classifier(net, spec.training, spec.data.augmentation, spec.learning_rate, steps, spec.model.num_classes, spec.seed)
         fit(module, data, spec.trainer, spec.training.epochs, checkpoint, seed=spec.seed, meta=meta, retrain=spec.retrain)
 
     def protocol(self, spec: VisionRunSpec) -> dict[str, Any]:

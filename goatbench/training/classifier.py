@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torchmetrics.classification import MulticlassAccuracy
@@ -18,7 +19,8 @@ Batch = tuple[Tensor, Tensor, Tensor]  # images [B, C, H, W], labels [B] int64, 
 class Classifier(TrainingModule):
     """Trains `net` (images [B, C, H, W] -> logits [B, num_classes]) on (images, labels, ids).
 
-    augmentation: mixup, cutmix and label smoothing (what works on batches); the rest: see `TrainingModule`.
+    augmentation: mixup, cutmix and label smoothing (what works on batches); seed: what they are drawn from; the rest: see
+    `TrainingModule`.
     After each validation, `validation_top1` is the share of correct validation images, over all ranks.
     """
 
@@ -33,8 +35,10 @@ class Classifier(TrainingModule):
         learning_rate: float,
         total_steps: int,
         num_classes: int,
+        seed: int = 0,
     ) -> None:
         super().__init__(net, training, learning_rate, total_steps)
+        self.seed = seed
         self.mixup = make_mixup(training, augmentation, num_classes)
         self.criterion = make_criterion(training, augmentation)
         self.correct = MulticlassAccuracy(num_classes, average="micro", validate_args=False)
@@ -52,10 +56,25 @@ class Classifier(TrainingModule):
                 raise UsageError(
                     f"mixup and cutmix pair the images of a batch: batch size {len(images)} a process is odd, choose an even one"
                 )
-            images, targets = self.mixup(images, labels)
+            images, targets = self.mix(images, labels, batch_idx)
         loss = self.criterion(self.net(images).float(), targets)
         self.check_finite(loss.detach())
         return loss
+
+    def mix(self, images: Tensor, labels: Tensor, batch_idx: int) -> tuple[Tensor, Tensor]:
+        """Mixed images [B, C, H, W] and targets [B, num_classes] of the first half, then of the second one backwards.
+
+        How is drawn from (seed, epoch, batch) alone, and image i is mixed with i + B / 2: a rank has every R-th image of a global batch,
+        so that each image has the same partner, and the same share of it, for every number of ranks.
+        """
+        half = len(images) // 2
+        order = torch.cat((torch.arange(half), torch.arange(len(images) - 1, half - 1, -1))).to(images.device)  # timm pairs the ends
+        state = np.random.get_state()
+        np.random.seed([self.seed % 2**32, self.current_epoch, batch_idx])  # timm draws from the global generator
+        try:
+            return self.mixup(images[order], labels[order])
+        finally:
+            np.random.set_state(state)
 
     def on_validation_epoch_start(self) -> None:
         self.correct.reset()
@@ -74,7 +93,7 @@ class Classifier(TrainingModule):
 
 
 def make_mixup(recipe: TrainingSpec, augmentation: AugmentationSpec, num_classes: int) -> Any:
-    """timm's Mixup (mixup and cutmix in turns, one draw a batch from numpy's global generator), or None where both are off."""
+    """timm's Mixup (mixup and cutmix in turns, one draw a batch), or None where both are off."""
     if augmentation.mixup == 0 and augmentation.cutmix == 0:
         return None
     smoothing = augmentation.label_smoothing

@@ -74,6 +74,28 @@ def test_mixup_mixes_the_images():
     assert 0 < first < 1 and first + second == pytest.approx(1)
 
 
+@pytest.mark.parametrize("kind", ["mixup", "cutmix"])
+def test_two_ranks_mix_as_one_process_does(kind):
+    """Eight images of one global batch; rank r has every second one. Cutmix pastes a box at one place, of one size, in all of them."""
+    recipe = TrainingSpec(epochs=1, batch_size=8, default_learning_rate=1e-3)
+    module = Classifier(Constant(LOGITS), recipe, AugmentationSpec(crop_min_scale=1.0, **{kind: 1.0}), 1e-3, 10, 8, seed=3)
+    images, labels = torch.arange(8.0)[:, None, None, None].expand(8, 1, 6, 6).clone(), torch.arange(8)
+
+    def mixed(own: slice, batch: int = 5) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
+        found, targets = module.mix(images[own].clone(), labels[own], batch)
+        half = len(found) // 2
+        order = [*range(half), *range(len(found) - 1, half - 1, -1)]
+        return {int(labels[own][i]): (found[place], targets[place]) for place, i in enumerate(order)}
+
+    before = np.random.get_state()[1].tolist()
+    whole, parts = mixed(slice(None)), mixed(slice(0, None, 2)) | mixed(slice(1, None, 2))
+    assert np.random.get_state()[1].tolist() == before
+    for label, (image, target) in whole.items():
+        assert torch.equal(image, parts[label][0]) and torch.equal(target, parts[label][1])
+        assert target.nonzero().flatten().tolist() == sorted((label, (label + 4) % 8))  # two classes: its own and its partner's
+    assert not all(torch.equal(image, mixed(slice(None), batch=6)[label][0]) for label, (image, _) in whole.items())
+
+
 def test_odd_batches_and_smoothed_binary_targets_are_refused():
     with pytest.raises(UsageError, match="batch size 1 a process is odd"):
         recipe = TrainingSpec(epochs=1, batch_size=1, default_learning_rate=1e-3)
