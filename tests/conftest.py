@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is first imported
+os.environ.pop("COLUMNS", None)  # tables are compared whole, whatever terminal the tests were started from
 
 _HERE = Path(__file__).parent
 for _folder in (_HERE, _HERE / "unit" / "attention", _HERE / "property"):

@@ -116,7 +116,8 @@ def test_quick_verbs_import_neither_torch_nor_hydra(tmp_path, arguments):
         "print('HEAVY', sorted(heavy))"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert done.stdout.splitlines()[-1] == "HEAVY []", done.stdout + done.stderr
+    allowed = ["HEAVY []", "HEAVY ['numpy']"] if "compare" in arguments else ["HEAVY []"]  # scores of single examples are arrays
+    assert done.stdout.splitlines()[-1] in allowed, done.stdout + done.stderr
 
 
 def test_help_of_a_benchmark_imports_no_torch():
