@@ -99,7 +99,7 @@ def print_boards(
         cards = [tasks.get(name).card for name in wanted or tasks.names()]
         boards = overall_boards(cards, submitted, local, asked.scale or "embedded", asked.against)
     else:
-        boards = _boards(asked, wanted, submitted, local, places)
+        boards = _boards(asked, wanted, submitted, local, places, with_cells=form in (Format.CSV, Format.JSON))
     if plot is not None:  # before the boards: what cannot be drawn is refused before a page of output
         if boards[0].facts["kind"] != "measured":
             raise UsageError("--plot draws what was measured: name a task with results of its own")
@@ -144,8 +144,13 @@ def _records(wanted: list[str], scale: str | None, places: Places) -> tuple[list
     return next(kept), next(kept)
 
 
-def _boards(asked: Asked, wanted: list[str], submitted: list[RunRecord], local: list[RunRecord], places: Places) -> list[Board]:
-    """Measured boards, task by task, each followed by what papers report of the task if paper scale is not ruled out."""
+def _boards(
+    asked: Asked, wanted: list[str], submitted: list[RunRecord], local: list[RunRecord], places: Places, with_cells: bool
+) -> list[Board]:
+    """Measured boards, task by task, each followed by what papers report of the task if paper scale is not ruled out.
+
+    with_cells: whether the form shows the intervals of cells, for which the scores of single examples are read.
+    """
     from .records.leaderboard import build_boards, row_names
     from .records.reported import read_reported, reported_boards
 
@@ -157,7 +162,7 @@ def _boards(asked: Asked, wanted: list[str], submitted: list[RunRecord], local: 
     examples = example_files([*submitted, *local], places, warnings := [])
     for name in wanted or tasks.names():
         card = tasks.get(name).card
-        found = build_boards(card, submitted, local, asked.metric, asked.against, examples)
+        found = build_boards(card, submitted, local, asked.metric, asked.against, examples, with_cells)
         quoted = reported_boards(name, tables) if asked.against is None and asked.metric is None else []
         if not (found or quoted) and wanted:
             if asked.against is not None and (rows := row_names(card, submitted, local)):

@@ -15,7 +15,7 @@ from ..errors import UsageError
 from .board import Row
 from .canonical import canonical_json
 from .examples import EXAMPLES, Loaded, read_examples
-from .grouping import Group, RowSamples
+from .grouping import Group, RowSamples, Sample
 from .layout import placed_at
 from .record import Metric, RunRecord
 from .statistics import TwoLevelMean, hierarchical_bootstrap
@@ -59,9 +59,12 @@ def over_examples(metric: Metric, row: RowSamples, other: RowSamples | None, col
     Paired are runs of one board: one task version, data and protocol. The order of the data follows from the seed. None unless every
     (common) seed of both has stored the scores of equally many examples with equal weights.
     """
+    sides = [side for side in (row, other) if side is not None]
+    if any(sample.record.examples is None for side in sides for sample in _measured(side, column)):
+        return None
     import numpy as np
 
-    sides = [_by_seed(metric, side, column, files) for side in (row, other) if side is not None]
+    sides = [_by_seed(metric, side, column, files) for side in sides]
     if any(side is None for side in sides):
         return None
     seeds = sorted(set.intersection(*(set(side) for side in sides)))
@@ -75,16 +78,18 @@ def over_examples(metric: Metric, row: RowSamples, other: RowSamples | None, col
 def _by_seed(metric: Metric, row: RowSamples, column: Any, files: ExampleFiles) -> dict[int, tuple[Any, Any]] | None:
     """Seed -> (scores, weights); None if a seed with a value in this column has none stored."""
     found = {}
-    for sample in row.finished:
-        measurement = sample.cells.get(column)
-        if measurement is None or measurement.value is None:
-            continue
+    for sample in _measured(row, column):
         loaded = files.of(sample.record) or {}
-        stored = loaded.get((metric.name, canonical_json(measurement.conditions)))
+        stored = loaded.get((metric.name, canonical_json(sample.cells[column].conditions)))
         if stored is None:
             return None
         found[sample.record.seed] = stored
     return found
+
+
+def _measured(row: RowSamples, column: Any) -> list[Sample]:
+    """Its finished runs with a value in this column."""
+    return [sample for sample in row.finished if (cell := sample.cells.get(column)) is not None and cell.value is not None]
 
 
 def of_rows(
