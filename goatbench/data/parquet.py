@@ -17,6 +17,7 @@ from PIL import Image
 
 from ..errors import UsageError
 from .decode import UnreadableImageError, decode
+from .image_shards import find_shards
 from .split import IMAGENET_MEAN, IMAGENET_STD, held_out, stable_hash
 
 PREFIXES = {"train": ("train-", "train."), "val": ("validation-", "validation.", "val-", "val.")}
@@ -77,12 +78,8 @@ class ImageParquetSource:
         if class_map is not None:
             raise UsageError("image_parquet takes no class_map: its labels are class indices")
         _pyarrow_parquet()
-        self._root = Path(root, "data") if Path(root, "data").is_dir() else Path(root)
-        names = sorted(path.name for path in self._root.glob("*.parquet"))
-        self._shards = {part: tuple(n for n in names if n.startswith(prefixes)) for part, prefixes in PREFIXES.items()}
-        for part, shards in self._shards.items():
-            if not shards:
-                raise UsageError(f"{self._root}: no {' or '.join(f'{p}*.parquet' for p in PREFIXES[part][::2])}")
+        shown = {part: [f"{prefix}*.parquet" for prefix in prefixes[::2]] for part, prefixes in PREFIXES.items()}
+        self._root, self._shards = find_shards(root, ".parquet", shown, lambda name, part: name.startswith(PREFIXES[part]))
 
     @cached_property
     def _index(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:

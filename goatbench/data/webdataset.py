@@ -19,6 +19,7 @@ from PIL import Image
 from ..errors import UsageError
 from .class_map import classes_of
 from .decode import UnreadableImageError, decode
+from .image_shards import find_shards
 from .split import IMAGENET_MEAN, IMAGENET_STD, held_out, stable_hash
 from .tar_index import index_shards
 
@@ -70,14 +71,11 @@ class ImageWebdatasetSource:
     def __init__(self, root: str | None = None, class_map: str | None = None) -> None:
         if root is None:
             raise UsageError("image_webdataset needs data.root=FOLDER, with *train*.tar and *validation*.tar")
-        self._root = Path(root, "data") if Path(root, "data").is_dir() else Path(root)
         self._class_map = class_map
-        names = sorted(path.name for path in self._root.glob("*.tar"))
-        words = {name: set(re.split(r"[-_.]", name)) for name in names}
-        self._shards = {part: tuple(n for n in names if words[n] & set(wanted)) for part, wanted in PARTS.items()}
-        for part, shards in self._shards.items():
-            if not shards:
-                raise UsageError(f"{self._root}: no {' or '.join(f'*{word}*.tar' for word in PARTS[part])}")
+        shown = {part: [f"*{word}*.tar" for word in words] for part, words in PARTS.items()}
+        self._root, self._shards = find_shards(
+            root, ".tar", shown, lambda name, part: not set(re.split(r"[-_.]", name)).isdisjoint(PARTS[part])
+        )
 
     @cached_property
     def _index(self) -> dict[str, tuple[np.ndarray, np.ndarray, list[str]]]:
