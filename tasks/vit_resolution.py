@@ -112,10 +112,11 @@ class VisionTask:
     def protocol(self, spec: VisionRunSpec) -> dict[str, Any]:
         """What must agree between two rows of one board, beside task version, scale and data."""
         e = spec.evaluation
-        return {
+        fields = {
             "preset": e.preset, "crop_pct": e.crop_pct, "interpolation": e.interpolation, "antialias": True, "resize": "short side, PIL",
             "dtype": spec.trainer.precision, "tuned_at_test": False, "split": spec.task.split, "base": e.base,
         }  # fmt: skip
+        return fields if e.base_crop_pct is None else fields | {"base_crop_pct": e.base_crop_pct}
 
     def measure(self, spec: VisionRunSpec, net: GoatViT, data: ImageData, folder: Path | None) -> Outcome:
         """Every resolution under every coordinate mode that makes a difference for the scheme."""

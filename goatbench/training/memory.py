@@ -1,7 +1,8 @@
 """Peak memory of a part of a run, measured, with the name of the method: two methods are never comparable.
 
 `cuda_allocator`: most bytes that torch's CUDA allocator had handed out (this process, one device) since `start`.
-`rss`:            peak resident set of the whole process since it began, interpreter and libraries included (CPU runs).
+`rss_since_start`: peak resident set of the whole process since `start`, interpreter and libraries included (CPU runs on Linux).
+`rss`:            the same since the process began: it can only rise from one part to the next (CPU runs elsewhere).
 `allocations`:    torch's record of every allocation and release on the CPU: exact, the same on every run, slow.
 
 The first and the last can tell the phases of a step apart (`cuda_levels`, `allocation_levels`).
@@ -9,6 +10,7 @@ The first and the last can tell the phases of a step apart (`cuda_levels`, `allo
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 from collections.abc import Callable, Mapping
@@ -20,6 +22,8 @@ import torch
 
 T = TypeVar("T")
 
+_HIGH_WATER = Path("/proc/self/clear_refs")  # proc(5): 5 sets VmHWM back
+
 
 @dataclass(frozen=True, slots=True)
 class PeakMemory:
@@ -28,14 +32,19 @@ class PeakMemory:
 
 
 def start(device: torch.device) -> None:
-    """Resets the peak where the method allows it (CUDA); the resident peak of a process cannot be reset."""
+    """Sets the peak back to what is held now, where the system allows it: `peak` is then that of the part of the run that begins."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
+    else:
+        _set_back()
 
 
 def peak(device: torch.device) -> PeakMemory:
+    """Since the last `start`, or where that could not set it back since the process began."""
     if device.type == "cuda":
         return PeakMemory(torch.cuda.max_memory_allocated(device), "cuda_allocator")
+    if _can_set_back():
+        return PeakMemory(_status_bytes("VmHWM"), "rss_since_start")
     unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss: bytes on macOS, KiB on Linux
     return PeakMemory(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit, "rss")
 
@@ -63,13 +72,24 @@ def resident_rise(run: Callable[[], object]) -> int:
 
     From the kernel's high-water mark, set back first: ru_maxrss would start with what the parent process had reached.
     """
+    if not _set_back():
+        raise ValueError("the peak of the resident set cannot be set back on this system (Linux with /proc can)")
+    before = _status_bytes("VmRSS")
+    run()
+    return max(0, _status_bytes("VmHWM") - before)
+
+
+def _set_back() -> bool:
+    """The kernel's high-water mark of this process, to what is resident now; False where there is no way to."""
     try:
-        Path("/proc/self/clear_refs").write_text("5")
-        before = _status_bytes("VmRSS")
-        run()
-        return max(0, _status_bytes("VmHWM") - before)
-    except OSError as error:
-        raise ValueError("the peak of the resident set cannot be set back on this system (Linux with /proc can)") from error
+        _HIGH_WATER.write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def _can_set_back() -> bool:
+    return os.access(_HIGH_WATER, os.W_OK)
 
 
 def _status_bytes(field: str) -> int:

@@ -81,7 +81,7 @@ def test_every_sum_by_hand(size, last):
     assert result.window_last_prediction.tolist() == [row[place] for row, place in zip(expected["put"], places, strict=True)]
     assert result.unscored_mass == pytest.approx(expected["mass"].sum() / scored.sum(), rel=1e-5)
     assert (result.context, result.first_context, result.batch_size) == (L, L - num_positions + 1, size)
-    assert result.tokens_per_second > 0 and result.peak_memory_bytes > 2**20 and result.peak_memory_method == "rss"
+    assert result.tokens_per_second > 0 and result.peak_memory_bytes > 2**20 and result.peak_memory_method == "rss_since_start"
 
 
 def test_chunks_of_positions_change_nothing_and_bound_the_logits(monkeypatch):

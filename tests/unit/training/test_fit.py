@@ -55,7 +55,7 @@ def test_result_counts_steps_and_samples_and_validation_sees_every_image(train, 
     assert (result.steps, result.samples) == (8, 128)
     hits = sum(int(net.eval()(image[None]).argmax()) == int(label) for image, label, _ in made_up_loader(21, 8).dataset)
     assert result.selected_value == pytest.approx(hits / 21, rel=1e-6)
-    assert result.train_cpu_seconds > 0 and result.train_wall_seconds > 0 and result.peak_memory_method == "rss"
+    assert result.train_cpu_seconds > 0 and result.train_wall_seconds > 0 and result.peak_memory_method == "rss_since_start"
 
 
 def test_accumulation_steps_once_for_two_batches(train, net):

@@ -11,7 +11,7 @@ from goatbench.compose import compose
 from goatbench.models import build_decoder
 from goatbench.models.flops import training_flops_per_token
 from goatbench.training.live_storages import LiveStorages
-from goatbench.training.memory import allocation_levels, is_out_of_memory, resident_rise, with_smaller_batches
+from goatbench.training.memory import allocation_levels, is_out_of_memory, peak, resident_rise, start, with_smaller_batches
 from goatbench.training.step_cost import kernels_at, measure_step
 
 MIB = 2**20
@@ -52,6 +52,18 @@ def test_the_resident_set_rises_by_what_is_touched_whatever_was_reached_before()
     torch.ones(192 * MIB, dtype=torch.uint8)
     rise = resident_rise(lambda: torch.ones(96 * MIB, dtype=torch.uint8))
     assert 90 * MIB < rise < 104 * MIB
+
+
+def test_the_peak_of_a_part_is_not_that_of_a_larger_part_before_it():
+    cpu = torch.device("cpu")
+    start(cpu)
+    torch.ones(256 * MIB, dtype=torch.uint8)
+    large = peak(cpu)
+    start(cpu)
+    torch.ones(64 * MIB, dtype=torch.uint8)
+    small = peak(cpu)
+    assert large.method == small.method == "rss_since_start"
+    assert 160 * MIB < large.num_bytes - small.num_bytes < 220 * MIB
 
 
 @pytest.mark.parametrize("method", ["allocations", "estimate"])
