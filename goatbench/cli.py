@@ -143,9 +143,9 @@ def show(
 
     Example: goatbench show vit_res512
 
-    A run, by its id (or the beginning of it), folder or record file: goatbench show 20261129t202833-0d61a9b3-1f7ad4
+    A run, by its id (or the beginning of it), folder or record file, or the latest one: goatbench show last
 
-    Repeat it, in --runs-dir (exit code 1 if a measurement differs): goatbench show 20261129t202833-0d61a9b3-1f7ad4 --repro
+    Repeat it, in --runs-dir (exit code 1 if a measurement differs): goatbench show last --repro
     """
     from .records.finding import is_run
 

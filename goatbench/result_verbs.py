@@ -101,14 +101,14 @@ def report(
 
 
 def submit(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run ids, run folders or record files.")],
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run ids, run folders, record files, or last: the latest run.")],
     runs_dir: RunsDir = "runs",
     results_dir: ResultsDir = None,
     allow_dirty: Annotated[bool, typer.Option("--allow-dirty", help="Also runs of code with uncommitted changes.")] = False,
 ) -> None:
     """Check the records of finished runs and place them under the published results.
 
-    Example: goatbench submit runs/20260131t120000-0123abcd-45ef67
+    Example: goatbench submit last
     """
     from .records.store import results_root
     from .records.store import submit as place

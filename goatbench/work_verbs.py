@@ -47,13 +47,16 @@ def plan(
 
 
 def export(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run id, run folder or record file.", autocompletion=complete_run)],
+    run: Annotated[
+        str,
+        typer.Argument(metavar="RUN", help="A run id, run folder, record file, or last: the latest run.", autocompletion=complete_run),
+    ],
     out: Annotated[str, typer.Option(metavar="DIR", help="A new folder: model.safetensors and config.json.")],
     runs_dir: RunsDir = "runs",
 ) -> None:
     """The weights of a run as a folder that timm (images) and plain torch load again.
 
-    Example: goatbench export runs/20260131t120000-0123abcd-45ef67 --out my_model
+    Example: goatbench export last --out my_model
     """
     from .export import export as write
 

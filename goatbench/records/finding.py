@@ -14,15 +14,15 @@ from .grouping import row_name
 from .layout import RECORD, placed_at
 from .record import RUN_ID_PATTERN, RunRecord
 from .store import iter_records, say_unread
-from .submission import record_file
+from .submission import LAST, record_file
 
 BEGINNING = r"[0-9]{8}(t[0-9a-f-]*)?"  # of a run id: its day at least
 NAMED = 5  # run ids that an error lists
 
 
 def is_run(text: str) -> bool:
-    """Whether this names a run rather than something by its name: a run id or its beginning, or a path to what is there."""
-    return bool(re.fullmatch(BEGINNING, text)) or (os.path.lexists(text) and ("/" in text or Path(text).suffix == ".json"))
+    """Whether this names a run rather than something by its name: a run id or its beginning, "last", or a path to what is there."""
+    return text == LAST or bool(re.fullmatch(BEGINNING, text)) or (os.path.lexists(text) and ("/" in text or Path(text).suffix == ".json"))
 
 
 def find_record(run: str, runs_dir: Path | str | None, published: Path | str) -> Path:

@@ -15,6 +15,7 @@ from .layout import RECORD, placed_at
 from .record import RUN_ID_PATTERN, RunRecord, Status
 
 # an absolute path of two or more parts, or a drive letter, at the start of a string or after white space or an opening sign
+LAST = "last"  # for a run id: the newest finished run
 _ABSOLUTE_PATH = re.compile(r"(?:^|[\s'\"=(\[,:])((?:/[\w.@+~-]+){2,}|~/[\w.-]+|[A-Za-z]:\\[\w.-]+)")
 
 
@@ -67,7 +68,13 @@ def submit(
 
 
 def record_file(run: str | Path, runs_dir: Path) -> Path:
-    """The record of a run id in runs_dir, of a run folder, or the record file itself. UsageError if it is none of them."""
+    """The record of a run id in runs_dir or of its latest run ("last"), of a run folder, or the record file itself. UsageError if it
+    is none of them."""
+    if str(run) == LAST:
+        finished = [path for path in runs_dir.glob(f"*/{RECORD}") if re.fullmatch(RUN_ID_PATTERN, path.parent.name)]
+        if not finished:
+            raise UsageError(f"no finished run in {runs_dir}: name the right --runs-dir, or start one with goatbench run")
+        return max(finished, key=lambda path: path.parent.name)  # an id begins with the second of its start
     if re.fullmatch(RUN_ID_PATTERN, str(run)) and not Path(run).exists():
         path = runs_dir / run / RECORD
         if not path.exists():

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from goatbench.cli import main
+
 SMALL = ["scale=smoke", "data.num_train=128", "data.num_validation=64", "data.num_test=64"]
 
 
@@ -93,6 +95,39 @@ def test_a_run_is_shown_and_repeated_with_equal_measurements(swept):
     assert f"{count} of {count} measurements are equal" in again.stdout
     new = records(folder)[-1]
     assert not new["training"]["reused"] and new["config_hash"] == run["config_hash"]  # trained anew, not read off the checkpoint
+
+
+# Lines of --help that are not run here: whole runs and their repetition (the tests above), minutes of measuring (tests/unit/bench,
+# test_check_end_to_end.py), and folders of one's own.
+NOT_HERE = ("run ", "show last --repro", "check", "bench ", "data prepare fasta ", "data check imagenet_folder ")
+VERBS = ("run", "list", "show", "plan", "check", "leaderboard", "compare", "report", "submit", "export", "doctor", "data prepare",
+         "data check", "bench attention", "bench decoder", "bench genome_loader", "bench gpu")  # fmt: skip
+
+
+def test_every_example_of_help_runs_as_it_stands(swept, monkeypatch, capsys):
+    """In a folder with runs: whatever --help prints behind a colon as `goatbench ...`."""
+    folder, _ = swept
+    (folder / "examples").mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "400")
+
+    def call(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            main(list(arguments))
+        shown = capsys.readouterr()
+        return ended.value.code, shown.out + shown.err
+
+    ran = []
+    for verb in VERBS:
+        help_code, text = call(*verb.split(), "--help")
+        lines = re.findall(r"(?<![Uu]sage): goatbench (\S.*?)\s*$", text, re.MULTILINE)
+        assert help_code == 0 and lines and all(line.startswith(verb) for line in lines), verb
+        for line in [line for line in lines if not line.startswith(NOT_HERE)]:
+            published = ["--results-dir", "examples", "--allow-dirty"] if verb == "submit" else []  # never into the package
+            code, said = call(*line.split(), *published)
+            assert code == 0, f"goatbench {line}: {said}"
+            ran.append(line)
+    assert len(ran) >= 12, ran
 
 
 def test_what_the_data_cannot_give_is_refused_and_leaves_no_run(tmp_path):
