@@ -33,69 +33,63 @@ class Compression(Recall):
         return Compressor
 
 
-def _protocol(text: str, differs: str) -> str:
-    return TRAINING + text + SCORING + TABLE + DIFFERS.format(differs)
+def _task(problem: str, summary: str, asks: str, differs: str, values: int, of: str, task: type[Recall] = Recall) -> Recall:
+    """problem: a name of mad_problems. asks: what is read and what is to be predicted. differs: from the source, beside what all six
+    differ in. values: what an answer is one of. of: the source's name of the task."""
+    protocol = TRAINING + asks + SCORING + TABLE + DIFFERS.format(differs)
+    return task(card(f"mad_{problem.lower()}", summary, protocol, values, SOURCE.format(of)), f"{PROBLEMS}:{problem}")
 
 
-MAD_RECALL = Recall(
-    card(
-        "mad_recall", "names the value that a key had before",
-        _protocol(_RECALL.format(keys="8 keys and 8 values"), "32 tokens instead of 128"), 8, SOURCE.format("in-context recall"),
-    ),
-    f"{PROBLEMS}:RECALL",
-)  # fmt: skip
-MAD_FUZZY_RECALL = Recall(
-    card(
-        "mad_fuzzy_recall", "names the value that a key had before, where keys and values are several tokens long",
-        _protocol(
-            _RECALL.format(keys="keys of 1 or 2 different tokens of 8 and values of 1 or 2 of another 8")
-            + "Every token of the value is an answer, and the ones before it are read. ",
-            "32 tokens instead of 128, keys and values of at most 2 tokens instead of 3, and tests with keys of any length instead of "
-            "the full one",
-        ), 8, SOURCE.format("fuzzy in-context recall"),
-    ),
-    f"{PROBLEMS}:FUZZY_RECALL",
-)  # fmt: skip
-MAD_NOISY_RECALL = Recall(
-    card(
-        "mad_noisy_recall", "names the value that a key had before, among noise",
-        _protocol(
-            _RECALL.format(keys="8 keys and 8 values") + "A pair in five is two tokens of noise, of a vocabulary of their own. ",
-            "32 tokens instead of 128",
-        ), 8, SOURCE.format("noisy in-context recall"),
-    ),
-    f"{PROBLEMS}:NOISY_RECALL",
-)  # fmt: skip
-MAD_SELECTIVE_COPY = Recall(
-    card(
-        "mad_selective_copy", "writes the symbols among blanks again, in order, without reading what it has written",
-        _protocol(
-            "Symbols of 16 at random places among blanks, one for every 16 tokens of the sequence, a mark, and blanks: at each of these "
-            "one symbol is to be predicted, in order. What was answered is not read, so that only its place tells a blank from the next. ",
-            "32 tokens with 2 symbols instead of 256 with 16",
-        ), 16, SOURCE.format("selective copying"),
-    ),
-    f"{PROBLEMS}:SELECTIVE_COPY",
-)  # fmt: skip
-MAD_COMPRESSION = Compression(
-    card(
-        "mad_compression", "tells all that it has read from the state of one token",
-        _protocol(
-            "Symbols of 16 and a last token; from the state of that token and a sinusoid of the place, two layers of the model's width "
-            "must tell the symbol at every place. Attention reaches nothing behind that state. ",
-            "4 symbols instead of 31",
-        ), 16, SOURCE.format("compression"),
-    ),
-    f"{PROBLEMS}:COMPRESSION",
-)  # fmt: skip
-MAD_MEMORISATION = Recall(
-    card(
-        "mad_memorisation", "knows by heart the value of the key before a mark",
-        _protocol(
-            "Keys of 48, each followed by a mark: there the key's value of 16 is to be predicted, by one mapping that is the same in all "
-            "sequences, trainings and tests. Nothing in the sequence tells it. ",
-            "48 keys for 16 values, three to each, instead of 127 for 127",
-        ), 16, SOURCE.format("memorisation"),
-    ),
-    f"{PROBLEMS}:MEMORISATION",
-)  # fmt: skip
+MAD_RECALL = _task(
+    "RECALL",
+    "names the value that a key had before",
+    _RECALL.format(keys="8 keys and 8 values"),
+    "32 tokens instead of 128",
+    8,
+    "in-context recall",
+)
+MAD_FUZZY_RECALL = _task(
+    "FUZZY_RECALL",
+    "names the value that a key had before, where keys and values are several tokens long",
+    _RECALL.format(keys="keys of 1 or 2 different tokens of 8 and values of 1 or 2 of another 8")
+    + "Every token of the value is an answer, and the ones before it are read. ",
+    "32 tokens instead of 128, keys and values of at most 2 tokens instead of 3, and tests with keys of any length instead of the full one",
+    8,
+    "fuzzy in-context recall",
+)
+MAD_NOISY_RECALL = _task(
+    "NOISY_RECALL",
+    "names the value that a key had before, among noise",
+    _RECALL.format(keys="8 keys and 8 values") + "A pair in five is two tokens of noise, of a vocabulary of their own. ",
+    "32 tokens instead of 128",
+    8,
+    "noisy in-context recall",
+)
+MAD_SELECTIVE_COPY = _task(
+    "SELECTIVE_COPY",
+    "writes the symbols among blanks again, in order, without reading what it has written",
+    "Symbols of 16 at random places among blanks, one for every 16 tokens of the sequence, a mark, and blanks: at each of these "
+    "one symbol is to be predicted, in order. What was answered is not read, so that only its place tells a blank from the next. ",
+    "32 tokens with 2 symbols instead of 256 with 16",
+    16,
+    "selective copying",
+)
+MAD_COMPRESSION = _task(
+    "COMPRESSION",
+    "tells all that it has read from the state of one token",
+    "Symbols of 16 and a last token; from the state of that token and a sinusoid of the place, two layers of the model's width "
+    "must tell the symbol at every place. Attention reaches nothing behind that state. ",
+    "4 symbols instead of 31",
+    16,
+    "compression",
+    Compression,
+)
+MAD_MEMORISATION = _task(
+    "MEMORISATION",
+    "knows by heart the value of the key before a mark",
+    "Keys of 48, each followed by a mark: there the key's value of 16 is to be predicted, by one mapping that is the same in all "
+    "sequences, trainings and tests. Nothing in the sequence tells it. ",
+    "48 keys for 16 values, three to each, instead of 127 for 127",
+    16,
+    "memorisation",
+)
