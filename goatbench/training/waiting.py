@@ -44,5 +44,7 @@ def loader_notice(spec: RunSpec, wait_seconds: float, wall_seconds: float) -> st
         return None
     images = spec.domain == "vision"
     advice = f"raise trainer.num_workers (now {spec.trainer.num_workers})"
+    if spec.data.name == "image_parquet":  # bench image_loader, "parquet, shuffled"
+        advice += ", or keep the images as files or in tar shards: shuffled, each image of a parquet shard costs a row group"
     advice += "; goatbench bench image_loader says what a core can do" if images else ""
     return f"training waited {wait_seconds / wall_seconds:.0%} of its time for {'images' if images else 'data'}: {advice}"

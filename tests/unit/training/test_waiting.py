@@ -92,6 +92,8 @@ def test_the_notice_names_what_it_waited_for_and_what_helps():
     images = compose(["task=vit_res512", "attention=goat", "scale=smoke", "trainer.num_workers=3"]).spec
     said = "training waited 63% of its time for images: raise trainer.num_workers (now 3); goatbench bench image_loader says what a core"
     assert loader_notice(images, 63.0, 100.0) == f"{said} can do"
+    shards = images.model_copy(update={"data": images.data.model_copy(update={"name": "image_parquet"})})
+    assert ", or keep the images as files or in tar shards: " in loader_notice(shards, 63.0, 100.0)
     tokens = compose(["task=needle", "attention=goat", "scale=smoke"]).spec
     assert loader_notice(tokens, 9.0, 10.0) == "training waited 90% of its time for data: raise trainer.num_workers (now 0)"
     assert loader_notice(tokens, 9.0, 9.9) is None  # too short to say
