@@ -280,6 +280,20 @@ def bench_gpu(context: typer.Context) -> None:
     raise typer.Exit(bench_main(context.args) or 0)
 
 
+@bench.command("image_loader", context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)
+def bench_image_loader(context: typer.Context) -> None:
+    """Decoding and transforming image files, beside ready tensors.
+
+    Example: goatbench bench image_loader --help
+    """
+    from .bench import arguments
+
+    arguments.image_loader(context.args)  # --help and mistakes end here, before torch is imported
+    from .bench.image_loader import main as bench_main
+
+    raise typer.Exit(bench_main(context.args) or 0)
+
+
 def main(argv: list[str] | None = None) -> None:
     """Entry point: every error that a user can cause is one line on stderr."""
     click_error = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")

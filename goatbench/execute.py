@@ -215,6 +215,11 @@ def _train(spec: RunSpec, task: Any, net: Any, data: Any, record: dict[str, Any]
     checkpoint = Path(spec.runs_dir) / CHECKPOINTS / training_hash / WEIGHTS
     meta, reused = _weights(spec, task, net, data, checkpoint, record["run_id"])
     fit = meta["fit"]
+    if not reused and rank() == 0:
+        from .training.waiting import loader_notice
+
+        if notice := loader_notice(spec, fit["train_wait_seconds"], fit["train_wall_seconds"]):
+            print(f"goatbench: note: {notice}", file=sys.stderr, flush=True)
     record["training"] = TrainingInfo(
         training_hash=training_hash,
         reused=reused,
@@ -232,6 +237,7 @@ def _train(spec: RunSpec, task: Any, net: Any, data: Any, record: dict[str, Any]
     return [
         Cost(name="train_cpu_seconds", value=fit["train_cpu_seconds"], unit="s", method="process CPU time, rank 0"),
         Cost(name="train_wall_seconds", value=fit["train_wall_seconds"], unit="s", method="wall clock"),
+        Cost(name="train_wait_seconds", value=fit["train_wait_seconds"], unit="s", method="wall clock between batches, rank 0"),
         Cost(name="train_peak_memory_bytes", value=fit["peak_memory_bytes"], unit="bytes", method=fit["peak_memory_method"]),
     ]
 

@@ -30,7 +30,8 @@ from .registry import DATA_SOURCES, OWN, tasks, text_sources
 FILE = Path(__file__).with_name("fingerprints.json")
 COMMAND = "python -m goatbench.fingerprints"
 PARTS = ("tasks", "data", "metrics", "training")
-COST_ONLY = {f"goatbench.training.{name}" for name in ("memory", "live_storages", "step_cost")}  # what a run costs, not what it scores
+# what a run costs, not what it scores
+COST_ONLY = {f"goatbench.training.{name}" for name in ("memory", "live_storages", "step_cost", "waiting")}
 SCALES = ("embedded", "paper")  # smoke has no published scores
 EMBEDDED = {  # domain -> files of the package
     "vision": ("data/embedded/fashion_mnist.xz", "data/embedded/fashion_mnist.json"),

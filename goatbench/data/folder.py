@@ -29,9 +29,11 @@ class FileSplit:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def path(self, index: int) -> Path:
+        return Path(self._root, os.fsdecode(bytes(self._paths[index])))
+
     def image(self, index: int) -> Image.Image:
-        relative = os.fsdecode(bytes(self._paths[index]))
-        path = Path(self._root, relative)
+        path = self.path(index)
         return decode(path, str(path))
 
     def take(self, indices: np.ndarray) -> FileSplit:

@@ -20,6 +20,7 @@ from .checkpoint import load_checkpoint, save_checkpoint
 from .module import TrainingModule
 from .process_settings import cheap_device_checks, determinism, plain_interrupt, quiet
 from .resume import RESUME, Checkpoints, ResumeFile
+from .waiting import LoaderClock
 
 __all__ = ["FitResult", "TimeLimitError", "fit", "load_checkpoint", "save_checkpoint"]
 
@@ -40,6 +41,7 @@ class FitResult:
     samples: int  # training examples seen, over all ranks
     train_cpu_seconds: float
     train_wall_seconds: float
+    train_wait_seconds: float  # of train_wall_seconds, for batches: waiting.LoaderClock, on rank 0
     peak_memory_bytes: int
     peak_memory_method: str
     resumed_at_steps: list[int] = field(default_factory=list)  # where a later process went on from a checkpoint
@@ -74,7 +76,7 @@ def fit(
     if trainer_spec.strategy == "fsdp2":
         module.net = copy.deepcopy(whole)  # what is sharded once stays so: the caller's net is for evaluation
     with quiet(), determinism(), cheap_device_checks(trainer_spec), plain_interrupt():
-        trainer = _make_trainer(trainer_spec, epochs, [watch, checkpoints])
+        trainer = _make_trainer(trainer_spec, epochs, [watch, checkpoints], watch.loader_clock)
         if trainer_spec.compile:
             module.net.compile()
         start = checkpoints.path if checkpoints.path.exists() else None
@@ -92,7 +94,7 @@ def fit(
     return result
 
 
-def _make_trainer(spec: TrainerSpec, epochs: int, callbacks: list[lightning.Callback]) -> lightning.Trainer:
+def _make_trainer(spec: TrainerSpec, epochs: int, callbacks: list[lightning.Callback], profiler: LoaderClock) -> lightning.Trainer:
     return lightning.Trainer(
         accelerator=spec.accelerator,
         devices=spec.devices,
@@ -103,6 +105,7 @@ def _make_trainer(spec: TrainerSpec, epochs: int, callbacks: list[lightning.Call
         max_epochs=epochs,
         callbacks=callbacks,
         plugins=[ResumeFile()],
+        profiler=profiler,
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
@@ -136,6 +139,7 @@ class _Watch(lightning.Callback):
         self.samples = 0
         self.cpu_seconds = 0.0
         self.wall_seconds = 0.0
+        self.loader_clock = LoaderClock()
         self.curve: list[float] = []
         self.best_weights: dict[str, Tensor] = {}
         self.peak_bytes = 0
@@ -222,11 +226,13 @@ class _Watch(lightning.Callback):
         self._pause()
         self._resume()
         names = ("samples", "cpu_seconds", "wall_seconds", "curve", "best_weights")
-        return {name: getattr(self, name) for name in names} | {"peak_bytes": self._peak()[0]}
+        more = {"peak_bytes": self._peak()[0], "wait_seconds": self.loader_clock.seconds}
+        return {name: getattr(self, name) for name in names} | more
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, value)
+        self.loader_clock.seconds = state.get("wait_seconds", 0.0)  # checkpoints of earlier versions have none
+        for name in state.keys() - {"wait_seconds"}:
+            setattr(self, name, state[name])
 
     def result(self, trainer: lightning.Trainer, resumed_at: list[int]) -> FitResult:
         assert len(self.curve) == self.epochs, f"{len(self.curve)} validations in {self.epochs} epochs"
@@ -240,6 +246,7 @@ class _Watch(lightning.Callback):
             samples=self.total_samples,
             train_cpu_seconds=self.cpu_seconds,
             train_wall_seconds=self.wall_seconds,
+            train_wait_seconds=self.loader_clock.seconds,
             peak_memory_bytes=self.peak_bytes,
             peak_memory_method=self.peak_method,
             resumed_at_steps=resumed_at,

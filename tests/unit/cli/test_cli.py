@@ -123,12 +123,12 @@ def test_quick_verbs_import_neither_torch_nor_hydra(tmp_path, arguments):
 def test_help_of_a_benchmark_imports_no_torch():
     script = (
         "import sys\nfrom goatbench.cli import main\n"
-        "for name in ('attention', 'decoder', 'genome_loader', 'gpu'):\n"
+        "for name in ('attention', 'decoder', 'genome_loader', 'gpu', 'image_loader'):\n"
         "    try:\n        main(['bench', name, '--help'])\n    except SystemExit as ended:\n        assert ended.code == 0\n"
         "assert not {'torch', 'numpy', 'hydra'} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0 and done.stdout.count("usage: goatbench bench ") == 4, done.stderr
+    assert done.returncode == 0 and done.stdout.count("usage: goatbench bench ") == 5, done.stderr
 
 
 def test_importing_the_package_imports_nothing_heavy():
