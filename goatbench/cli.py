@@ -13,9 +13,10 @@ from typing import Annotated
 
 import typer
 
+from .bench_verbs import bench
 from .completion import complete_job, complete_name_or_run, complete_override
 from .errors import PREEMPTED, REQUEUES, PreemptedError, RankError, UsageError
-from .options import ConfigDir, ResultsDir, RunsDir, check_given_once, check_names
+from .options import ConfigDir, ResultsDir, RunsDir, check_given_once, check_names, tell
 from .registry import nearest
 from .result_verbs import compare, leaderboard, report, submit
 from .work_verbs import data, export, plan
@@ -27,7 +28,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     help="A fair referee for attention mechanisms: one command runs one task with one attention and writes one record.",
 )
-bench = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Speed and memory of single parts.")
 app.add_typer(bench, name="bench")
 app.add_typer(data, name="data")
 
@@ -97,7 +97,7 @@ def run(
     _handle_signals()
     spec = composed.spec
     check_runs_dir(spec.runs_dir)
-    _tell(f"{spec.task.name} with {spec.attention.name}, scale {spec.scale}, seed {spec.seed}: loading PyTorch and the data ...")
+    tell(f"{spec.task.name} with {spec.attention.name}, scale {spec.scale}, seed {spec.seed}: loading PyTorch and the data ...")
     from .execute import execute
 
     record = execute(composed, run_id, sweep_id)
@@ -164,7 +164,7 @@ def show(
     if not repro:
         print("\n".join(run_lines(path, record)))
         return
-    _tell(f"repeating {record.run_id}: {command(record)} ...")
+    tell(f"repeating {record.run_id}: {command(record)} ...")
     lines, is_equal = reproduction_lines(record, repeat(record, runs_dir, config_dir))
     print("\n".join(lines))
     raise typer.Exit(0 if is_equal else 1)
@@ -217,81 +217,11 @@ def doctor(runs_dir: RunsDir = "runs") -> None:
     from .doctor import diagnose
     from .doctor import report as report_of
 
-    _tell("trying out every backend: about 15 seconds ...")
+    tell("trying out every backend: about 15 seconds ...")
     findings = diagnose(runs_dir)
     print(report_of(findings))
     if any(finding.level == "broken" for finding in findings):
         raise typer.Exit(3)
-
-
-@bench.command("attention", context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)
-def bench_attention(context: typer.Context) -> None:
-    """Time and memory of attention layers, variants interleaved.
-
-    Example: goatbench bench attention --help
-    """
-    from .bench import arguments
-
-    arguments.attention(context.args)  # --help and mistakes end here, before torch is imported
-    from .bench.attention import main as bench_main
-
-    raise typer.Exit(bench_main(context.args) or 0)
-
-
-@bench.command("decoder", context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)
-def bench_decoder(context: typer.Context) -> None:
-    """Time and memory of one training step and one long evaluation of a decoder.
-
-    Example: goatbench bench decoder --help
-    """
-    from .bench import arguments
-
-    arguments.decoder(context.args)  # --help and mistakes end here, before torch is imported
-    from .bench.decoder import main as bench_main
-
-    raise typer.Exit(bench_main(context.args) or 0)
-
-
-@bench.command("genome_loader", context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)
-def bench_genome_loader(context: typer.Context) -> None:
-    """Reading windows of DNA, beside pyfaidx.
-
-    Example: goatbench bench genome_loader --help
-    """
-    from .bench import arguments
-
-    arguments.genome_loader(context.args)  # --help and mistakes end here, before torch is imported
-    from .bench.genome_loader import main as bench_main
-
-    raise typer.Exit(bench_main(context.args) or 0)
-
-
-@bench.command("gpu", context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)
-def bench_gpu(context: typer.Context) -> None:
-    """Does everything hold on this GPU, and what does it cost there? Under ten minutes.
-
-    Example: goatbench bench gpu --help
-    """
-    from .bench import arguments
-
-    arguments.gpu(context.args)  # --help and mistakes end here, before torch is imported
-    from .bench.gpu import main as bench_main
-
-    raise typer.Exit(bench_main(context.args) or 0)
-
-
-@bench.command("image_loader", context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)
-def bench_image_loader(context: typer.Context) -> None:
-    """Decoding and transforming image files, beside ready tensors.
-
-    Example: goatbench bench image_loader --help
-    """
-    from .bench import arguments
-
-    arguments.image_loader(context.args)  # --help and mistakes end here, before torch is imported
-    from .bench.image_loader import main as bench_main
-
-    raise typer.Exit(bench_main(context.args) or 0)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -335,12 +265,6 @@ def _with_nearest(message: str) -> str:
     word, _, choices = message.partition(" is not one of ")
     guess = nearest(word.rpartition(": ")[2].strip("'"), re.findall(r"'([^']*)'", choices))
     return f"{message} Did you mean '{guess}'?" if guess else message
-
-
-def _tell(message: str) -> None:
-    """A word to a waiting person; nothing in a log."""
-    if sys.stderr.isatty():
-        print(message, file=sys.stderr, flush=True)
 
 
 def _complain(message: str, code: int) -> int:

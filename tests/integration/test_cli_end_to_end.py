@@ -101,7 +101,7 @@ def test_a_run_is_shown_and_repeated_with_equal_measurements(swept):
 # test_check_end_to_end.py), and folders of one's own.
 NOT_HERE = ("run ", "show last --repro", "check", "bench ", "data prepare fasta ", "data check imagenet_folder ")
 VERBS = ("run", "list", "show", "plan", "check", "leaderboard", "compare", "report", "submit", "export", "doctor", "data prepare",
-         "data check", "bench attention", "bench decoder", "bench genome_loader", "bench gpu")  # fmt: skip
+         "data check", "bench attention", "bench decoder", "bench genome_loader", "bench gpu", "bench image_loader")  # fmt: skip
 
 
 def test_every_example_of_help_runs_as_it_stands(swept, monkeypatch, capsys):
