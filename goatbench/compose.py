@@ -20,6 +20,7 @@ from .spec import DOMAIN_AXES, RUN_SPECS, RunSpec
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
 
+PIXELS, NO_TEXT = "evaluation.pixels", "''"
 NEVER_VARIANT = {"task", "attention", "scale", "seed", "retrain", "launch", *PATH_KEYS}
 
 
@@ -184,9 +185,17 @@ class Composer:
                 raise UsageError(f"{group}={choices[group]} does not fit {where}; these do: {', '.join(fitting)}")
 
     def _open_names(self, choices: dict[str, str], key: str) -> Iterable[Any]:
-        """The names under one of OPEN_KEYS in the chosen file."""
+        """The names under one of OPEN_KEYS in the chosen file, which is the scale's where the overrides choose none."""
         group, _, last = key.partition(".")
-        return self.tree.read(group, choices[group]).get(last, {}) if group in choices else []
+        chosen = choices.get(group) or self.tree.scale_choice(choices["scale"], self.tree.setting_of(choices["task"]), group)
+        return self.tree.read(group, chosen).get(last, {}) if chosen else []
+
+    def _with_number(self, choices: dict[str, str], line: str) -> str:
+        """evaluation.pixels.512=V as evaluation.pixels={512:V}: to Hydra the last part of a dotted key is text, these keys are numbers."""
+        key, equals, value = line.partition("=")
+        nominal = key.strip().removeprefix(PIXELS + ".")
+        known = equals and nominal.isdecimal() and int(nominal) in self._open_names(choices, PIXELS)
+        return f"{PIXELS}={{{nominal}:{value.strip() or NO_TEXT}}}" if known else line
 
     def _hydra(self, choices: dict[str, str], overrides: list[str]) -> dict[str, Any]:
         """The composed values as plain containers, everything resolved."""
@@ -201,7 +210,7 @@ class Composer:
         search = ["hydra.searchpath=[" + ",".join(json.dumps(path) for path in others) + "]"] if others else []
         try:
             with initialize_config_module("goatbench.configs", version_base="1.3"):
-                config = hydra_compose("run", [*search, *overrides])
+                config = hydra_compose("run", [*search, *(self._with_number(choices, line) for line in overrides)])
             return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
         except HydraException as error:
             keys = known_keys(RUN_SPECS[self.tree.read("task", choices["task"])["domain"]])

@@ -72,6 +72,11 @@ class ConfigTree:
         """The files of a scale: one a domain, and those that tasks name."""
         return [name.partition("/")[2] for group, name in self._files if group == "scale" and name.startswith(scale + "/")]
 
+    def scale_choice(self, scale: str, setting: str, group: str) -> str | None:
+        """What a scale's file takes of a group."""
+        entries = self.read("scale", f"{scale}/{setting}").get("defaults", [])
+        return next((entry[f"/{group}"] for entry in entries if isinstance(entry, dict) and f"/{group}" in entry), None)
+
     def check(self, group: str, name: str) -> None:
         """UsageError with the nearest name if the group has no such choice."""
         if name not in self.options(group):

@@ -14,7 +14,7 @@ from .execute import CHECKPOINTS, WEIGHTS
 from .records.record import RunRecord, Status
 from .registry import image_sources, load_plugins
 from .show_run import load_run
-from .spec import AttentionSpec, DecoderSpec, VitSpec
+from .spec import AttentionSpec, DecoderSpec, VitSpec, sides
 
 
 def export(run: str, out: str, runs_dir: str = "runs") -> list[str]:
@@ -86,7 +86,7 @@ def _vit_config(record: RunRecord, model: VitSpec, attention: AttentionSpec) -> 
     names = {"image_size": "img_size", "drop_path": "drop_path_rate"}
     arguments = {names.get(key, key): value for key, value in model.model_dump(mode="json", exclude={"kind", "name"}).items()}
     arguments |= _mechanism(attention, attention.options_2d)
-    size, evaluation = [model.in_chans, model.image_size, model.image_size], _part(record, "evaluation")
+    size, evaluation = [model.in_chans, *sides(model.image_size)], _part(record, "evaluation")
     pretrained = {
         "num_classes": model.num_classes, "input_size": size, "fixed_input_size": False, "first_conv": "patch_embed.proj",
         "classifier": "head", "crop_pct": evaluation.get("crop_pct", 1.0), "interpolation": evaluation.get("interpolation", "bicubic"),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from goatbench.records.record import Cost, Examples, Measurement, Metric, Outcome, TaskCard
-from goatbench.spec import VisionRunSpec
+from goatbench.spec import ImageSize, VisionRunSpec, sides, size_label
 
 from .causal import BATCH_METHOD
 
@@ -91,8 +91,7 @@ class VisionTask:
         from goatbench.models import kernels_used, model_info
 
         def image(nominal: int) -> torch.Tensor:
-            side = spec.evaluation.pixels[nominal]
-            return torch.zeros(1, spec.model.in_chans, side, side)
+            return torch.zeros(1, spec.model.in_chans, *sides(spec.evaluation.pixels[nominal]))
 
         train = kernels_used(net.train(), image(spec.evaluation.base))
         with torch.inference_mode():
@@ -116,7 +115,11 @@ class VisionTask:
             "preset": e.preset, "crop_pct": e.crop_pct, "interpolation": e.interpolation, "antialias": True, "resize": "short side, PIL",
             "dtype": spec.trainer.precision, "tuned_at_test": False, "split": spec.task.split, "base": e.base,
         }  # fmt: skip
-        return fields if e.base_crop_pct is None else fields | {"base_crop_pct": e.base_crop_pct}
+        if e.base_crop_pct is not None:
+            fields["base_crop_pct"] = e.base_crop_pct
+        if oblong := [f"{nominal}: {size_label(size)}" for nominal, size in sorted(e.pixels.items()) if not isinstance(size, int)]:
+            fields["pixels"] = ", ".join(oblong)
+        return fields
 
     def measure(self, spec: VisionRunSpec, net: GoatViT, data: ImageData, folder: Path | None) -> Outcome:
         """Every resolution under every coordinate mode that makes a difference for the scheme."""
@@ -135,8 +138,9 @@ class VisionTask:
         costs: list[Cost] = []
         examples: list[Examples] = []
         for (nominal, mode), result in results.items():
-            side = math.floor(pixels[nominal] / spec.evaluation.crop_at(pixels[nominal], pixels[nominal]))
-            where = {"nominal": nominal, "resolution": pixels[nominal], "coords": mode, "split": split}
+            size = sides(pixels[nominal])
+            side = math.floor(min(size) / spec.evaluation.crop_at(*size))
+            where = {"nominal": nominal, "resolution": size_label(pixels[nominal]), "coords": mode, "split": split}
             measurements += _measurements(result, results[base, mode], {**where, "resize_side": side})
             if (nominal, mode) == (base, modes[0]) or nominal != base:  # at base the modes are the same images
                 examples += _examples(result, {**where, "resize_side": side})
@@ -161,7 +165,7 @@ class VisionTask:
             if base is not None and change is not None and abs(value - base - change) > 1e-6:
                 yield f"top1_change = {change:g} at {nominal}, but top1 is {value:g} there and {base:g} at base"
 
-    def _evaluate(self, spec: VisionRunSpec, net: GoatViT, data: ImageData, pixels: int, mode: str) -> Evaluation:
+    def _evaluate(self, spec: VisionRunSpec, net: GoatViT, data: ImageData, pixels: ImageSize, mode: str) -> Evaluation:
         import torch
 
         from goatbench.training.evaluate import evaluate
@@ -174,7 +178,7 @@ class VisionTask:
                 num_examples=data.split_size(spec.task.split),
                 num_classes=spec.model.num_classes,
                 device=device,
-                progress_label=f"evaluating {pixels} px {mode}",
+                progress_label=f"evaluating {size_label(pixels)} px {mode}",
                 autocast_dtype=torch.bfloat16 if spec.trainer.precision == "bf16-mixed" else None,
             )
 

@@ -29,7 +29,7 @@ def decode(file: Path | BinaryIO, where: str) -> Image.Image:
     """The image as RGB, whatever its mode (CMYK, palette, alpha, grey) and its name say; UnreadableImageError, naming `where`."""
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "(Possibly c|C)orrupt EXIF data", UserWarning)  # EXIF is not used
+            warnings.filterwarnings("ignore", "", UserWarning, r"PIL\.TiffImagePlugin")  # which reads EXIF: it is not used
             warnings.filterwarnings("ignore", "Palette images with Transparency", UserWarning)  # alpha is dropped, as convert says
             with Image.open(file) as image:
                 return image.convert("RGB")

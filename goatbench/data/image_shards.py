@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from pathlib import Path
 
 from ..errors import UsageError
@@ -20,3 +20,13 @@ def find_shards(
         if not found:
             raise UsageError(f"{folder}: no {' or '.join(parts[part])}")
     return folder, shards
+
+
+def check_numbering(folder: Path, train: Set[int], val: Set[int]) -> None:
+    """Of the class indices that occur. UsageError where validation has the first ones alone, as in a subset that counts its own classes:
+    ImageNet-A's 200 classes are others in ImageNet, and each image would be compared with a wrong one."""
+    if len(val) < len(train) and max(val) + 1 == len(val):
+        raise UsageError(
+            f"{folder}: {len(train)} classes are in the training shards, classes 0 to {max(val)} alone in those of validation: a subset "
+            "that counts its own classes would be scored as others; give it the training shards' indices, or images of every class"
+        )

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from ..errors import UsageError
 from ..records.record import DataInfo
-from ..spec import ImageDataSpec, ImageEvaluationSpec, VitSpec
+from ..spec import ImageDataSpec, ImageEvaluationSpec, ImageSize, VitSpec, sides
 from .datasets import EvaluationImages, ImageLoader, PreparedImages, TrainingImages, as_is
 from .order import ShardSampler, TrainSampler, training_place
 from .sources import combine, load_source, subset
@@ -105,8 +105,7 @@ class ImageData(lightning.LightningDataModule):
 
     @cached_property
     def _training_set(self) -> TrainingImages:
-        size = self.model.image_size
-        transform = TrainingTransform(size, size, self.evaluation.interpolation, self.data.augmentation)
+        transform = TrainingTransform(*sides(self.model.image_size), self.evaluation.interpolation, self.data.augmentation)
         flags = torch.zeros(self.split_size("train"), dtype=torch.uint8).share_memory_()
         return TrainingImages(self.split("train"), transform, self.normalise, self.seed, self.data.max_unreadable, flags)
 
@@ -124,9 +123,9 @@ class ImageData(lightning.LightningDataModule):
 
     # Evaluation
 
-    def eval_loader(self, split: str, pixels: int | tuple[int, int]) -> DataLoader:
+    def eval_loader(self, split: str, pixels: ImageSize) -> DataLoader:
         """This rank's share of the split at `pixels` (a side, or height and width): over all ranks every image exactly once."""
-        height, width = (pixels, pixels) if isinstance(pixels, int) else pixels
+        height, width = sides(pixels)
         key = split, height, width
         if key not in self._evaluation_sets:
             images = self.split(split)

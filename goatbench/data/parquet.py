@@ -17,7 +17,7 @@ from PIL import Image
 
 from ..errors import UsageError
 from .decode import UnreadableImageError, decode
-from .image_shards import find_shards
+from .image_shards import check_numbering, find_shards
 from .split import IMAGENET_MEAN, IMAGENET_STD, held_out, stable_hash
 
 PREFIXES = {"train": ("train-", "train."), "val": ("validation-", "validation.", "val-", "val.")}
@@ -98,6 +98,7 @@ class ImageParquetSource:
             index[part] = np.concatenate(rows), np.concatenate(labels).astype(np.int64)
             if index[part][1].min() < 0:
                 raise UsageError(f"{self._root}: the shards of {part} hold images without a label (negative)")
+        check_numbering(self._root, *(set(index[part][1].tolist()) for part in ("train", "val")))
         return index
 
     @cached_property

@@ -19,7 +19,7 @@ from PIL import Image
 from ..errors import UsageError
 from .class_map import classes_of
 from .decode import UnreadableImageError, decode
-from .image_shards import find_shards
+from .image_shards import check_numbering, find_shards
 from .split import IMAGENET_MEAN, IMAGENET_STD, held_out, stable_hash
 from .tar_index import index_shards
 
@@ -105,6 +105,7 @@ class ImageWebdatasetSource:
             raise UsageError("image_webdataset takes no class_map where .cls holds class indices")
         if (most := max(map(int, numbers))) >= (count := sum(len(found) for _, _, found in self._index.values())):
             raise UsageError(f"{self._root}: .cls holds class {most}, but there are {count} images in all")
+        check_numbering(self._root, *({int(label) for label in labels[part]} for part in ("train", "val")))
         return {label: int(label) for label in numbers}
 
     @cached_property

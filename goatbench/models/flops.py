@@ -23,11 +23,11 @@ def training_flops_per_token(net: Decoder, length: int) -> int:
     return 3 * 2 * (net.head.weight.numel() + _multiplications(net.blocks, length))
 
 
-def training_flops_per_image(net: GoatViT, side: int) -> int:
-    """FLOPs of one training step, per image of side x side pixels: as for a decoder, each of its tokens attending to all; the patches
+def training_flops_per_image(net: GoatViT, height: int, width: int) -> int:
+    """FLOPs of one training step, per image of height x width pixels: as for a decoder, each of its tokens attending to all; the patches
     are one more matrix product, and the head reads one vector an image."""
-    height, width = net.patch_embed.patch_size
-    patches = (side // height) * (side // width)
+    patch_height, patch_width = net.patch_embed.patch_size
+    patches = (height // patch_height) * (width // patch_width)
     tokens = patches + net.num_prefix_tokens
     embedding = patches * net.patch_embed.proj.weight.numel()
     return 3 * 2 * (embedding + tokens * _multiplications(net.blocks, tokens) + net.head.weight.numel())

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..registry import tasks
+from ..spec import sides
 
 KNOWN = {"fashion_mnist": 12_000, "fashion_mnist_full": 55_000}  # training images of a source whose size is no matter of files
 IMAGENET = {"image_folder", "image_parquet", "image_webdataset"}
@@ -45,7 +46,8 @@ def tokens_of(spec: Any) -> int:
     """Tokens of one training sample: patches and prefix of an image, the training length of a sequence."""
     if spec.domain != "vision":
         return spec.model.seq_len
-    return (spec.model.image_size // spec.model.patch_size) ** 2 + int(spec.model.class_token) + spec.model.num_reg_tokens
+    height, width = (side // spec.model.patch_size for side in sides(spec.model.image_size))
+    return height * width + int(spec.model.class_token) + spec.model.num_reg_tokens
 
 
 def _samples_an_epoch(spec: Any) -> tuple[int, str]:

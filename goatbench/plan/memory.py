@@ -19,6 +19,7 @@ from ..attention.packing import packed
 from ..metrics.token_nll import token_nll
 from ..models import build_vit
 from ..registry import tasks
+from ..spec import sides
 from ..training.classifier import make_criterion
 from ..training.step_cost import TrainingStep, fake_levels
 from .undrawn import Undrawn
@@ -63,7 +64,7 @@ class ImageStep(PlannedStep):
     def prepare(self, net: nn.Module | None = None) -> None:
         model, augmentation = self.spec.model, self.spec.data.augmentation
         dtype = torch.bfloat16 if self.spec.trainer.precision == "bf16-true" else torch.float32
-        self.tokens = torch.zeros(self.batch, model.in_chans, model.image_size, model.image_size, dtype=dtype)
+        self.tokens = torch.zeros(self.batch, model.in_chans, *sides(model.image_size), dtype=dtype)
         is_mixed = augmentation.mixup > 0 or augmentation.cutmix > 0
         self.targets = torch.zeros(self.batch, model.num_classes) if is_mixed else torch.zeros(self.batch, dtype=torch.int64)
         self.criterion = make_criterion(self.spec.training, augmentation)

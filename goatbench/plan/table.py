@@ -12,6 +12,7 @@ from ..progress import Progress, duration
 from ..records.canonical import digest
 from ..records.store import iter_records, results_root
 from ..registry import tasks
+from ..spec import sides
 from .amount import Amount, amount_of
 from .sizes import parse_bytes
 from .throughput import Throughput, measured
@@ -96,7 +97,7 @@ def _of_model(spec: Any, trains: bool, limit: int | None) -> tuple[int, int, int
         raise UsageError(str(error)) from None
     params = sum(parameter.numel() for parameter in net.parameters())
     if spec.domain == "vision":
-        flops = training_flops_per_image(net, spec.model.image_size)
+        flops = training_flops_per_image(net, *sides(spec.model.image_size))
     else:
         flops = training_flops_per_token(net, spec.model.seq_len) * spec.model.seq_len
     if not trains:

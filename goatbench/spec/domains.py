@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import ClassVar
 
 from pydantic import model_validator
 
 from .data import GenomeDataSpec, ImageDataSpec, StoryDataSpec, TextDataSpec, ToyDataSpec
 from .evaluation import GenomeEvaluationSpec, ImageEvaluationSpec, StoryEvaluationSpec, TextEvaluationSpec, ToyEvaluationSpec
+from .image_size import misfit, size_label
 from .models import DecoderSpec, VitSpec
 from .run import RunSpec
 from .tasks import SequenceTaskSpec, VisionTaskSpec
@@ -32,12 +34,15 @@ class VisionRunSpec(RunSpec):
             if nominal not in self.evaluation.pixels:
                 raise ValueError(f"resolution {nominal} is not one of {known}")
         for nominal in {self.evaluation.base, *self.task.resolutions}:
-            pixels = self.evaluation.pixels[nominal]
-            if pixels % self.model.patch_size:
-                raise ValueError(f"{pixels} px (nominal {nominal}) is not a multiple of patch_size {self.model.patch_size}")
-        if self.evaluation.pixels[self.evaluation.base] != self.model.image_size:
-            pixels = self.evaluation.pixels[self.evaluation.base]
-            raise ValueError(f"base resolution {self.evaluation.base} means {pixels} px, but the model trains at {self.model.image_size}")
+            if odd := misfit(self.evaluation.pixels[nominal], self.model.patch_size):
+                raise ValueError(f"{odd} (nominal {nominal}) is not a multiple of patch_size {self.model.patch_size}")
+        base, trained = self.evaluation.base, self.model.image_size
+        if self.evaluation.pixels[base] != trained:
+            means, given = size_label(self.evaluation.pixels[base]), json.dumps(trained, separators=(",", ":"))
+            raise ValueError(
+                f"base resolution {base} means {means} px, but the model trains at {size_label(trained)}: "
+                f"set evaluation.pixels.{base}={given}"
+            )
         return self
 
 

@@ -6,18 +6,20 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from .image_size import ImageSize, sides
 from .strict import Strict
 
 
 class ImageEvaluationSpec(Strict):
-    """pixels maps the nominal resolutions of the card to the pixels of this scale (paper scale: the identity).
+    """pixels maps the nominal resolutions of the card to the pixels of this scale (paper scale: the identity): a side, or
+    [height, width].
     crop_pct: the short side is resized to pixels / crop_pct before the centre crop; base_crop_pct replaces it at the base
     resolution (LookHere's published protocol), None: the same everywhere."""
 
     kind: Literal["images"]
     preset: str
     base: int = Field(gt=0)  # nominal base resolution
-    pixels: dict[int, int]
+    pixels: dict[int, ImageSize]
     crop_pct: float = Field(gt=0, le=1)
     base_crop_pct: float | None = Field(default=None, gt=0, le=1)
     interpolation: Literal["bicubic", "bilinear"]
@@ -26,7 +28,7 @@ class ImageEvaluationSpec(Strict):
 
     def crop_at(self, height: int, width: int) -> float:
         """The crop that goes with this size in pixels: LookHere crops 0.875 at base and not at all elsewhere."""
-        is_base = height == width == self.pixels[self.base]
+        is_base = (height, width) == sides(self.pixels[self.base])
         return self.base_crop_pct if is_base and self.base_crop_pct is not None else self.crop_pct
 
 

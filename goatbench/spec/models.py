@@ -7,15 +7,16 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from ..records.record import NAME_PATTERN
+from .image_size import ImageSize, misfit
 from .strict import Strict
 
 
 class VitSpec(Strict):
-    """A plain pre-norm ViT (timm's vocabulary). image_size is the base resolution in pixels."""
+    """A plain pre-norm ViT (timm's vocabulary). image_size is the base resolution in pixels: a side, or [height, width]."""
 
     kind: Literal["vit"]
     name: str = Field(pattern=NAME_PATTERN)
-    image_size: int = Field(gt=0)
+    image_size: ImageSize
     patch_size: int = Field(gt=0)
     in_chans: int = Field(gt=0)
     num_classes: int = Field(gt=1)
@@ -30,8 +31,8 @@ class VitSpec(Strict):
 
     @model_validator(mode="after")
     def _fits(self) -> VitSpec:
-        if self.image_size % self.patch_size:
-            raise ValueError(f"image_size {self.image_size} is not a multiple of patch_size {self.patch_size}")
+        if odd := misfit(self.image_size, self.patch_size):
+            raise ValueError(f"image_size: {odd} is not a multiple of patch_size {self.patch_size}")
         if self.embed_dim % self.num_heads:
             raise ValueError(f"embed_dim {self.embed_dim} is not a multiple of num_heads {self.num_heads}")
         return self

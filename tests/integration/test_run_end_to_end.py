@@ -11,6 +11,10 @@ from pathlib import Path
 import pytest
 
 from goatbench import cli
+from goatbench.records.leaderboard import build_boards
+from goatbench.records.record import RunRecord
+from goatbench.registry import tasks
+from goatbench.verify import verify
 
 TINY = ["scale=smoke", "data.num_train=128", "data.num_validation=64", "data.num_test=101", "training.batch_size=32"]
 
@@ -55,6 +59,25 @@ def test_a_record_holds_what_a_reader_needs(trained):
     text = json.dumps(record)
     for secret in (str(trained), os.uname().nodename, str(Path.home())):
         assert secret not in text or len(secret) < 4
+
+
+def test_images_that_are_not_square(tmp_path, monkeypatch, capsys):
+    """Trained at 12 x 16, evaluated at 20 x 28; boards and the record say so."""
+    sizes = ["model.image_size=[12,16]", "evaluation.pixels.224=[12,16]", "evaluation.pixels.512=[20,28]"]
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["run", "task=vit_res512", "attention=learned_absolute", *TINY, *sizes])
+    out, err = capsys.readouterr()
+    assert ended.value.code == 0, err
+    assert "12x16 (224)" in out and "20x28 (512)" in out
+    (record,) = records(tmp_path)
+    found = {(m["conditions"]["nominal"], m["conditions"]["resolution"], m["conditions"]["resize_side"]) for m in record["measurements"]}
+    assert found == {(224, "12x16", 12), (512, "20x28", 20)}
+    assert record["config"]["model"]["image_size"] == [12, 16] and record["protocol"]["pixels"] == "224: 12x16, 512: 20x28"
+    loaded = RunRecord.model_validate(record)
+    verify(loaded)
+    (board,) = build_boards(tasks.get("vit_res512").card, [], [loaded])
+    assert [column.head for column in board.columns if column.is_score] == ["12x16 (224)", "20x28 (512)↑"]
 
 
 def test_the_same_training_is_reused_and_the_numbers_repeat(trained):

@@ -160,6 +160,16 @@ MISTAKES = [  # overrides, what the one line must hold
     (["foo=bar"], "unknown key 'foo' (goatbench run --cfg job prints all keys)"),
     (["data.foo=bar"], "unknown key 'data.foo'; data has:"),
     (["data.root="], "write data.root=PATH, or data.root=null for none"),
+    (["evaluation.pixels.512=[21,28]"], "height 21 of 21x28 px (nominal 512) is not a multiple of patch_size 2"),
+    (["model.image_size=[12,15]"], "image_size: width 15 of 12x15 px is not a multiple of patch_size 2"),
+    (["evaluation.pixels.512=27"], "27 px (nominal 512) is not a multiple of patch_size 2"),
+    (["model.image_size=[12,16]"], "means 12 px, but the model trains at 12x16: set evaluation.pixels.224=[12,16]"),
+    (["model.image_size=[12,16,3]"], "[12, 16, 3] is no size in pixels: write a side, such as 224, or [height,width]"),
+    (["evaluation.pixels.512=20x28"], 'evaluation.pixels.512: "20x28" is no size in pixels'),
+    (["evaluation.pixels.512=[20,true]"], "[20, true] is no size in pixels"),
+    (["evaluation.pixels.512=0"], "evaluation.pixels.512: 0 is no size in pixels"),
+    (["evaluation.pixels.512="], 'evaluation.pixels.512: "" is no size in pixels'),
+    (["evaluation.pixels.521=28"], "evaluation.pixels has no '521'; it has: 224, 288, 320, 384, 448, 512; to add it write '+"),
     (["task=needle", "task.multiples=[]"], "task.multiples needs at least one, such as [1,16]"),
 ]
 
@@ -227,6 +237,36 @@ def test_records_from_before_a_field_existed_keep_their_hash(task, attention):
     for field, value in (("gate", "headwise"), ("position", "nope")):
         other = spec.model_copy(update={"attention": spec.attention.model_copy(update={field: value})})
         assert other.config_hash != spec.config_hash
+
+
+SQUARE_HASH = "65086111b813bc8d"  # of this run while a size was one number
+
+
+@pytest.mark.parametrize("more", [[], ["evaluation.pixels.512=28"], ["model.image_size=[12,12]", "evaluation.pixels.224=[12,12]"]])
+def test_a_square_is_one_number_and_keeps_its_hash(more):
+    composed = COMPOSER.compose(["task=vit_res512", "attention=nope", *more])
+    identity = composed.spec.identity
+    pixels = identity["evaluation"]["pixels"]
+    assert (identity["model"]["image_size"], pixels["224"], pixels["512"]) == (12, 12, 28)
+    assert composed.spec.config_hash == SQUARE_HASH and composed.variant == {}
+
+
+@pytest.mark.parametrize(
+    "pixels", [["evaluation.pixels.224=[12,16]", "evaluation.pixels.512=[20,28]"], ["evaluation.pixels={224:[12,16],512:[20,28]}"]]
+)
+def test_images_need_not_be_square(pixels):
+    composed = COMPOSER.compose(["task=vit_res512", "model.image_size=[12,16]", *pixels])
+    assert composed.spec.model.image_size == (12, 16)
+    assert composed.spec.evaluation.pixels == {224: (12, 16), 288: 14, 320: 16, 384: 20, 448: 24, 512: (20, 28)}
+    wanted = {"evaluation.pixels.224": [12, 16], "evaluation.pixels.512": [20, 28], "model.image_size": [12, 16]}
+    assert composed.variant == wanted
+    again = VisionRunSpec.model_validate_json(json.dumps(composed.spec.model_dump(mode="json")), strict=True)
+    assert again == composed.spec and again.config_hash == composed.spec.config_hash
+
+
+def test_a_sweep_over_sizes():
+    line = "evaluation.pixels.512=28,[20,28]"
+    assert COMPOSER.split_sweep([line]) == [["evaluation.pixels.512=28"], ["evaluation.pixels.512=[20,28]"]]
 
 
 def test_machine_and_paths_do_not_change_the_hash():

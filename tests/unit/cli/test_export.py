@@ -62,6 +62,18 @@ def test_timm_loads_an_exported_vit(tmp_path, capsys, attention):
     assert again.pretrained_cfg["mean"] == [0.2860] and again.pretrained_cfg["input_size"] == (1, 12, 12)
 
 
+def test_an_oblong_vit_keeps_its_training_grid(tmp_path, capsys):
+    """learned_absolute: its table has the shape of the training grid, and is stretched over any other."""
+    sizes = ["model.image_size=[12,16]", "evaluation.pixels.224=[12,16]"]
+    run, net = a_run(tmp_path, "vit_resolution", "learned_absolute", sizes)
+    assert call(capsys, "export", run, "--out", str(tmp_path / "out"), "--runs-dir", str(tmp_path / "runs"))[0] == 0
+    again = timm.create_model(f"local-dir:{tmp_path / 'out'}", pretrained=True).eval()
+    assert again.pretrained_cfg["input_size"] == (1, 12, 16) and again.rope.train_grid == (6, 8)
+    for size in ((12, 16), (20, 28)):
+        images = torch.randn(2, 1, *size)
+        assert torch.equal(again(images), net(images))
+
+
 def test_a_decoder_is_loaded_again_and_by_plain_torch(tmp_path, capsys):
     run, net = a_run(tmp_path, "genome_nll", "goat", ["model.tie_embeddings=true"])
     assert call(capsys, "export", run, "--out", str(tmp_path / "out"), "--runs-dir", str(tmp_path / "runs"))[0] == 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
+import warnings
 
 import numpy as np
 import pytest
@@ -100,6 +102,14 @@ def test_incomplete_trees_are_refused(tree):
         ImageFolderSource(str(tree))
 
 
+def test_a_val_folder_of_a_subset_of_the_classes_is_refused(tree):
+    """ImageNet-A: 200 class folders beside 1,000 of training, which numbered by themselves scored 0.08 %."""
+    shutil.rmtree(tree / "val" / WNIDS[0])
+    with pytest.raises(UsageError, match=rf"class folder '{WNIDS[0]}' is in only one of train/ and val/ \(1 such\)") as caught:
+        ImageFolderSource(str(tree))
+    assert "\n" not in str(caught.value)
+
+
 def test_png_named_jpeg_and_cmyk_are_read(tree):
     first = tree / "train" / WNIDS[0]
     assert np.array_equal(np.asarray(decode(first / "really_png.JPEG", "png")), np.asarray(picture(2, 36, 48)))
@@ -129,6 +139,24 @@ def test_exif_orientation_is_ignored():
     exif = Image.Exif()
     exif[0x0112] = 6  # rotate by 90 degrees
     assert decode(_file(picture(0, 20, 10), "JPEG", exif=exif), "rotated").size == (20, 10)
+
+
+DAMAGED_EXIF = {  # TIFF header, number of entries, tag 0x0112 as text of some length at some offset
+    "cut in an entry": b"II*\0\x08\0\0\0\x05\0\x12\x01",
+    "beyond the end": b"II*\0\x08\0\0\0\x01\0\x12\x01\x02\0\x08\0\0\0\xf0\0\0\0\0\0\0\0",
+    "larger than the file": b"II*\0\x08\0\0\0\x01\0\x12\x01\x02\0\xff\0\0\0\xf0\0\0\0\0\0\0\0",
+}
+
+
+@pytest.mark.parametrize("how", DAMAGED_EXIF)
+def test_damaged_exif_is_no_warning(how):
+    """An image set with many of them would bury everything else in the terminal."""
+    content = _file(picture(0, 20, 10), "JPEG", exif=b"Exif\0\0" + DAMAGED_EXIF[how]).getvalue()
+    with pytest.warns(UserWarning):
+        Image.open(io.BytesIO(content)).close()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert decode(io.BytesIO(content), "noisy").size == (20, 10)
 
 
 @pytest.mark.parametrize("content", [b"", b"not an image", b"\xff\xd8\xff\xe0 broken", b"\x89PNG\r\n\x1a\n\0\0"])

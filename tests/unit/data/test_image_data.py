@@ -48,6 +48,12 @@ def test_training_batches(embedded, vit, evaluation):
     assert all(labels[i] == label for i, label in seen) and len({i for i, _ in seen}) == 224
 
 
+def test_training_and_validation_images_need_not_be_square(embedded, vit, evaluation):
+    data = ImageData(embedded, vit.model_copy(update={"image_size": (12, 16)}), evaluation, seed=0, batch_size=32)
+    assert {tuple(images.shape) for images, _, _ in batches(data.train_loader(0))} == {(32, 1, 12, 16)}
+    assert {tuple(images.shape[1:]) for images, _, _ in batches(data.val_dataloader())} == {(1, 12, 16)}
+
+
 def test_training_is_a_function_of_seed_and_epoch(embedded, vit, evaluation):
     def of(seed, epoch):
         return batches(ImageData(embedded, vit, evaluation, seed=seed, batch_size=32).train_loader(epoch))

@@ -57,7 +57,7 @@ def test_fingerprint_sees_labels(shards):
     assert first == ImageParquetSource(str(shards / "data")).fingerprint
     path = next((shards / "data").glob("validation-*"))
     table = pq.read_table(path)
-    relabelled = table.set_column(1, "label", pa.array([0] * len(table)))
+    relabelled = table.set_column(1, "label", pa.array([2] * len(table)))
     pq.write_table(relabelled, path, row_group_size=3)
     assert ImageParquetSource(str(shards)).fingerprint != first
 
@@ -65,11 +65,24 @@ def test_fingerprint_sees_labels(shards):
 def test_a_row_without_a_readable_image_is_named(shards):
     path = next((shards / "data").glob("validation-*"))
     cells = [{"bytes": b"broken", "path": "a.JPEG"}, {"bytes": None, "path": "b.JPEG"}]
-    pq.write_table(pa.table({"image": cells, "label": [0, 1]}), path)
+    pq.write_table(pa.table({"image": cells, "label": [0, 2]}), path)
     split = ImageParquetSource(str(shards)).split("test")
     for index, name in enumerate(("a.JPEG", "b.JPEG")):
         with pytest.raises(UnreadableImageError, match=rf"validation-00000-of-00001.parquet row group 0 row {index} \({name}\): cannot"):
             split.image(index)
+
+
+def test_a_subset_that_counts_its_own_classes_is_refused(shards):
+    """ImageNet-A's 200 classes are 0 to 199 in its own shards: beside ImageNet's training they scored 0.08 %."""
+    path = next((shards / "data").glob("validation-*"))
+    table = pq.read_table(path)
+    for labels, is_refused in (([0, 1], True), ([0, 2], False)):
+        pq.write_table(table.slice(0, 2).set_column(1, "label", pa.array(labels)), path)
+        if is_refused:
+            with pytest.raises(UsageError, match=r"3 classes are in the training shards, classes 0 to 1 alone in those of validation"):
+                ImageParquetSource(str(shards)).split("test")
+        else:
+            assert ImageParquetSource(str(shards)).split("test").labels.tolist() == labels
 
 
 def test_errors(shards, monkeypatch):

@@ -120,7 +120,7 @@ def test_fingerprint_names_images_and_labels_but_no_place(folder_spec, tree, sha
     path = shards / "imagenet1k-validation-00.tar"
     with tarfile.open(path) as tar:
         members = [(member.name, tar.extractfile(member).read()) for member in tar]
-    write_shard(path, [(name, b"0" if name.endswith(".cls") else content) for name, content in members])
+    write_shard(path, [(name, b"2" if name.endswith(".cls") else content) for name, content in members])
     assert fingerprint_of(moved) != first
 
 
@@ -187,9 +187,16 @@ def test_labels_that_fit_no_class_are_refused(tree, shards):
         ImageWebdatasetSource()
 
 
+def test_a_subset_that_counts_its_own_classes_is_refused(shards):
+    write_shard(shards / "imagenet1k-validation-00.tar", [("a.cls", b"0"), ("a.jpg", b"-"), ("b.cls", b"1"), ("b.jpg", b"-")])
+    with pytest.raises(UsageError, match=r"3 classes are in the training shards, classes 0 to 1 alone in those of validation") as caught:
+        ImageWebdatasetSource(str(shards)).split("test")
+    assert "\n" not in str(caught.value)
+
+
 def test_a_member_that_is_no_image_and_a_shard_that_is_gone_are_named(shards):
     path = shards / "imagenet1k-validation-00.tar"
-    write_shard(path, [("a.cls", b"0"), ("a.jpg", b"no image")])
+    write_shard(path, [("a.cls", b"2"), ("a.jpg", b"no image")])
     split = ImageWebdatasetSource(str(shards)).split("test")
     with pytest.raises(UnreadableImageError, match=r"imagenet1k-validation-00\.tar a\.jpg: cannot be decoded"):
         split.image(0)

@@ -41,6 +41,20 @@ def test_a_vit_of_paper_size_by_hand():
     assert "ImageNet" in job.amount.note
 
 
+def test_a_vit_that_trains_on_oblong_images():
+    """6 x 8 patches of 2 px and a class token: as many tokens, FLOPs and bytes as for 4 x 12 patches."""
+
+    def job_of(size):
+        (job,) = plan("task=vit_res224", "scale=smoke", "attention=nope", f"model.image_size={size}", f"evaluation.pixels.224={size}")
+        return job
+
+    job, other = job_of("[12,16]"), job_of("[8,24]")
+    assert job.amount.sample_tokens == 6 * 8 + 1
+    C, N = 64, 49
+    assert job.flops == 3 * 2 * (48 * 4 * C + 2 * N * (12 * C * C + 2 * N * C) + C * 10) * job.amount.samples
+    assert (job.flops, job.peak) == (other.flops, other.peak)
+
+
 def test_a_decoder_of_paper_size_by_hand():
     """Two layers of the 25 M model on the genome: C = 512, 1,024 bases; a linear layer has no bias, but for attention's output."""
     (job,) = plan("task=genome_nll", "scale=paper", "attention=nope", "model.depth=2", throughput=1e6)
