@@ -1,4 +1,4 @@
-"""lm-evaluation-harness asks an exported decoder: its numbers are those of our own tasks. Nothing is faked; skipped where the extra is missing."""
+"""lm-evaluation-harness asks an exported decoder: its numbers are those of our own tasks. Nothing is faked; needs the extra lm-eval."""
 
 from __future__ import annotations
 
