@@ -17,7 +17,7 @@ from goatbench.spec import GenomeRunSpec
 
 from .causal import BATCH_METHOD
 from .genome import SOURCE, TRAINING, GenomeTask, codes_of, device_of, interpolated, letters_note, markov_models, write_inputs
-from .genome_gc_files import write_artifacts
+from .genome_gc_files import NO_BIGWIG, write_artifacts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,6 +73,7 @@ class GenomeGc(GenomeTask):
     def measure(self, spec: GenomeRunSpec, net: Decoder, data: GenomeData, folder: Path | None) -> Outcome:
         import time
 
+        from goatbench.data.tracks import has_bigwig
         from goatbench.training.memory import with_smaller_batches
 
         e = spec.evaluation
@@ -89,6 +90,8 @@ class GenomeGc(GenomeTask):
         artifacts = write_inputs(folder, data)
         artifacts += write_artifacts(folder, data, places, expected, drawn) if folder is not None else []
         notes = [letters_note(data), *_composition_notes(places.real, drawn)]
+        if folder is not None and not has_bigwig():
+            notes.append(NO_BIGWIG)
         return Outcome(measurements=measurements, costs=costs, artifacts=artifacts, notes=notes)
 
 

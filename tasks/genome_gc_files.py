@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,13 +13,14 @@ if TYPE_CHECKING:
 
     from .genome_gc import Places
 
+NO_BIGWIG = "tracks are bedGraph only, pyBigWig is not installed: pip install 'goatbench[tracks]'"
+
 
 def write_artifacts(folder: Path, data: GenomeData, places: Places, expected: np.ndarray, drawn: np.ndarray) -> list[str]:
     """Tracks on the true coordinates (bedGraph always, bigWig if pyBigWig is there), samples, prompts, a plot of each region."""
     import numpy as np
 
     from goatbench.data import tracks
-    from goatbench.errors import UsageError
     from goatbench.metrics.gc_content import gc_percent
 
     real, generated = gc_percent(places.real), gc_percent(drawn).mean(1)
@@ -35,7 +35,7 @@ def write_artifacts(folder: Path, data: GenomeData, places: Places, expected: np
         rows = [tracks.Window(*locus, float(value)) for locus, value in zip(loci, values, strict=True)]
         tracks.write_bedgraph(folder / f"gc_{name}.bedgraph", rows, sizes)
         names.append(f"gc_{name}.bedgraph")
-        with contextlib.suppress(UsageError):  # without pyBigWig
+        if tracks.has_bigwig():
             tracks.write_bigwig(folder / f"gc_{name}.bw", rows, sizes)
             names.append(f"gc_{name}.bw")
     records = [

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from goatbench.records.record import Cost, Examples, Measurement, Metric, Outcome, TaskCard
 from goatbench.spec import GenomeRunSpec
 
-from .causal import ROPE_SCALING, SCALINGS, absent, evaluation_costs, length_variants, out_of_range
+from .causal import ROPE_SCALING, SCALINGS, absent, contexts_of, evaluation_costs, length_variants, out_of_range
 from .genome import SOURCE, TRAINING, GenomeTask, codes_of, evaluate, interpolated, letters_note, markov_models, write_inputs
 
 if TYPE_CHECKING:
@@ -50,8 +50,7 @@ class GenomeLength(GenomeTask):
         from goatbench.data.genome.windows import same_target_windows
 
         e, intervals = spec.evaluation, data.intervals(spec.task.split)
-        contexts = [spec.model.seq_len * multiple for multiple in sorted({1, *spec.task.multiples})]
-        return same_target_windows(data.genome, intervals, e.num_targets, contexts, e.num_blocks)
+        return same_target_windows(data.genome, intervals, e.num_targets, contexts_of(spec), e.num_blocks)
 
     def measure(self, spec: GenomeRunSpec, net: Decoder, data: GenomeData, folder: Path | None) -> Outcome:
         base, split, num_targets = spec.model.seq_len, spec.task.split, spec.evaluation.num_targets

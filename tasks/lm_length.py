@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Any
 from goatbench.records.record import Cost, Curve, Examples, Measurement, Metric, Outcome, TaskCard
 from goatbench.spec import TextRunSpec
 
-from .causal import ROPE_SCALING, SCALINGS, absent, evaluate, evaluation_costs, length_variants, out_of_range, position_curve
+from .causal import (
+    ROPE_SCALING,
+    SCALINGS,
+    absent,
+    contexts_of,
+    evaluate,
+    evaluation_costs,
+    length_variants,
+    out_of_range,
+    position_curve,
+)
 from .text import SOURCE, TRAINING, TextTask
 
 if TYPE_CHECKING:
@@ -62,7 +72,7 @@ class LmLength(TextTask):
 
     def measure(self, spec: TextRunSpec, net: Decoder, data: TextData, folder: Path | None) -> Outcome:
         base, num_targets, unit = spec.model.seq_len, spec.evaluation.num_targets, data.tokenizer.unit
-        contexts = [base * multiple for multiple in sorted({1, *spec.task.multiples})]
+        contexts = contexts_of(spec)
         blocks, spans = self._tilings(spec, data)
         measurements: list[Measurement] = []
         costs: list[Cost] = []

@@ -25,6 +25,7 @@ from .causal import (
     CausalTask,
     absent,
     by_conditions,
+    contexts_of,
     evaluate,
     evaluation_costs,
     length_variants,
@@ -109,7 +110,7 @@ class Retrieval(CausalTask):
         costs: list[Cost] = []
         curves: list[Curve] = []
         examples: list[Examples] = []
-        for length in (base * multiple for multiple in sorted({1, *spec.task.multiples})):
+        for length in contexts_of(spec):
             conditions = {"multiple": length // base, "length": length, "split": spec.task.split}
             if net.max_positions is not None and length > net.max_positions:
                 measurements += [absent(metric, conditions, out_of_range(net)) for metric in self.card.metrics]

@@ -14,8 +14,8 @@ from goatbench.errors import UsageError
 from goatbench.records.record import Cost, Curve, Measurement, Metric, Outcome, TaskCard
 from goatbench.spec import ToyRunSpec
 
-from .causal import CausalTask, contexts_of, device_of, evaluate, evaluation_costs, out_of_range
-from .toy_recall import TABLE, Recall, absent
+from .causal import CausalTask, absent, contexts_of, device_of, evaluate, evaluation_costs, out_of_range
+from .toy_recall import TABLE, Recall
 
 if TYPE_CHECKING:
     import numpy as np
@@ -70,7 +70,7 @@ class CopyMixture(Recall):
         for length in contexts_of(spec):
             where = {"multiple": length // spec.model.seq_len, "length": length, "split": spec.task.split}
             if net.max_positions is not None and length > net.max_positions:
-                measurements += absent(self.card, out_of_range(net), where)
+                measurements += [absent(metric, where, out_of_range(net)) for metric in METRICS]
                 continue
             ((_, windows),) = self.windows(spec, data, length)
             result = evaluate(spec, net, data, windows, f"{self.card.name}: {length} tokens")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from goatbench.records.record import Cost, Measurement, Metric, Outcome, TaskCard
 from goatbench.spec import ToyRunSpec
 
-from .causal import CausalTask, contexts_of, evaluate, evaluation_costs, out_of_range, rate
+from .causal import CausalTask, absent, contexts_of, evaluate, evaluation_costs, out_of_range, rate
 from .retrieval import Retrieval
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Recall(Retrieval):
             for further, windows in self.windows(spec, data, length):
                 conditions = where | further
                 if net.max_positions is not None and length > net.max_positions:
-                    measurements += absent(self.card, out_of_range(net), conditions)
+                    measurements += [absent(metric, conditions, out_of_range(net)) for metric in self.card.metrics]
                     continue
                 label = " ".join((f"{self.card.name}: {length} tokens", *(f"{value} {name}" for name, value in further.items())))
                 result = evaluate(spec, net, data, windows, label)
@@ -69,10 +69,6 @@ class Mqar(Recall):
 
         for count in fitting(NUMBERS, length):
             yield {PAIRS: count}, SyntheticTest(mqar((count,)), length, spec.evaluation.depths, spec.data.num_test)
-
-
-def absent(card: TaskCard, reason: str, conditions: dict[str, Any]) -> list[Measurement]:
-    return [Measurement(metric=m.name, value=None, unit=m.unit, n=0, reason=reason, conditions=conditions) for m in card.metrics]
 
 
 def answer_measurements(result: LikelihoodResult, conditions: dict[str, Any]) -> list[Measurement]:

@@ -6,6 +6,7 @@ Windows whose value is NaN are absent from a track: a gap is not 0. Files appear
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, pairwise
@@ -19,6 +20,7 @@ from ..errors import UsageError
 from ..records.files import replace_atomic, replacing
 from .genome.genome import ucsc
 
+BIGWIG_BYTES = 64 * 2**10, 64  # more than a file needs: in all, and for each window
 FASTA_COLUMNS = 60  # as in the reference files of Ensembl and the 1000 Genomes Project
 LETTERS = np.frombuffer(b"ACGTNNNNacgtnnnn", np.uint8)  # by code: bit 3 is the soft mask
 
@@ -67,20 +69,33 @@ def write_bedgraph(path: Path | str, rows: Iterable[Window], chrom_sizes: Mappin
     replace_atomic(Path(path), text.encode())
 
 
+def has_bigwig() -> bool:
+    """Whether pyBigWig is installed: the extra `tracks`."""
+    return importlib.util.find_spec("pyBigWig") is not None
+
+
 def write_bigwig(path: Path | str, rows: Iterable[Window], chrom_sizes: Mapping[str, int]) -> None:
-    """Binary track (float32, with zoom levels) of the same rows. Needs pyBigWig: the extra `tracks`."""
+    """Binary track (float32, with zoom levels) of the same rows. UsageError without pyBigWig, or where nothing can be written."""
     open_bigwig = _pybigwig().open
     kept = _kept(rows, chrom_sizes)
     with replacing(Path(path)) as temporary:
-        file = open_bigwig(temporary.name, "w")
+        temporary.write(bytes(BIGWIG_BYTES[0] + BIGWIG_BYTES[1] * len(kept)))  # on a full disk pyBigWig crashes or says nothing
+        temporary.flush()
         try:
-            file.addHeader(sorted(chrom_sizes.items()))  # header and entries in one order, or readers and the writer fail
-            for contig, group in groupby(kept, key=lambda row: row.contig):
-                of_contig = list(group)
-                starts, ends, values = (list(column) for column in list(zip(*of_contig, strict=True))[1:])
-                file.addEntries([contig] * len(of_contig), starts, ends=ends, values=values)
-        finally:
-            file.close()
+            _write_entries(open_bigwig(temporary.name, "w"), kept, chrom_sizes)
+        except RuntimeError as error:
+            raise OSError(str(error)) from error
+
+
+def _write_entries(file: Any, kept: list[Window], chrom_sizes: Mapping[str, int]) -> None:
+    try:
+        file.addHeader(sorted(chrom_sizes.items()))  # header and entries in one order, or readers and the writer fail
+        for contig, group in groupby(kept, key=lambda row: row.contig):
+            of_contig = list(group)
+            starts, ends, values = (list(column) for column in list(zip(*of_contig, strict=True))[1:])
+            file.addEntries([contig] * len(of_contig), starts, ends=ends, values=values)
+    finally:
+        file.close()
 
 
 def write_bed(path: Path | str, intervals: Iterable[Interval]) -> None:
@@ -147,5 +162,5 @@ def _pybigwig() -> Any:
     try:
         import pyBigWig
     except ImportError as error:
-        raise UsageError("bigWig files need pyBigWig: pip install 'goatbench[tracks]' (bedGraph needs nothing)") from error
+        raise UsageError(f"bigWig files need pyBigWig: pip install 'goatbench[tracks]' (bedGraph needs nothing); {error}") from error
     return pyBigWig

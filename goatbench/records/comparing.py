@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from .canonical import canonical_json
-from .grouping import Group, RowSamples, differing_fields, group_records
+from .grouping import Group, RowSamples, as_measured, differing_fields, group_records
 from .leaderboard import title_of
 from .ranking import ALPHA, Comparison
 from .record import Metric, RunRecord, TaskCard
@@ -95,7 +95,8 @@ def _lines(card: TaskCard, metric: Metric, a: Side, b: Side, everything: bool, e
                 summaries = summarise(list(ours.values())), summarise(list(theirs.values()))
                 is_headline = value == headline and metric.name == card.primary_metric
                 both = _over_examples(metric, group.rows[a.row], other.rows[b.row], value, examples)
-                yield Line(title_of(card, metric, group), metric, f"{value}", is_headline, *summaries, comparison, both)
+                shown = as_measured(metric, group)
+                yield Line(title_of(card, shown, group), shown, f"{value}", is_headline, *summaries, comparison, both)
 
 
 def _over_examples(metric: Metric, ours: RowSamples, theirs: RowSamples, value: Any, examples: ExampleFiles | None) -> TwoLevelMean | None:

@@ -1,7 +1,7 @@
 """Which runs may stand on one board, and which of them count.
 
-A board holds one task version, scale, data fingerprint, protocol, budget and set of further conditions (split, ...), and one kind of
-hardware where its metric depends on it. Of several runs of one row and seed the newest finished one counts; a failed run counts where
+A board holds one task version, scale, data fingerprint, protocol, budget, unit and set of further conditions (split, ...), and one kind
+of hardware where its metric depends on it. Of several runs of one row and seed the newest finished one counts; a failed run counts where
 no other run of its seed finished.
 """
 
@@ -15,7 +15,7 @@ from .canonical import canonical_json
 from .record import Measurement, Metric, RunRecord, Status, TaskCard
 
 REFERENCE = "reference"  # the condition that marks a yardstick: a row of its own, whatever run measured it
-Place = tuple[str, tuple]  # of a group: what its records share as text, and the further conditions of its measurements
+Place = tuple[str, tuple]  # of a group: what its records share as text, and the unit and further conditions of its measurements
 Key = dict[str, Any]  # what all runs of a board share, flat: 'version', 'protocol.crop_pct', ...
 
 
@@ -71,7 +71,8 @@ class Group:
 
 
 def group_records(card: TaskCard, metric: Metric, submitted: Iterable[RunRecord], local: Iterable[RunRecord]) -> list[Group]:
-    """The groups of a task: newest task version first, then by scale, then the larger one. A run in both lists is submitted."""
+    """The groups of a task: newest task version first, then by scale, then in the card's unit, then the larger one. A run in both lists
+    is submitted."""
     runs: dict[str, Sample] = {}
     for is_local, records in ((False, submitted), (True, local)):
         for record in records:
@@ -84,8 +85,9 @@ def group_records(card: TaskCard, metric: Metric, submitted: Iterable[RunRecord]
             _place_finished(card, metric, runs[run_id], groups, seen)
     for run_id in sorted(runs):
         if not runs[run_id].is_finished:
-            _place_failed(card, runs[run_id], groups)
-    return sorted(groups.values(), key=lambda g: (-g.key["version"], g.key["scale"], -len(g.rows), canonical_json(g.key)))
+            _place_failed(card, metric, runs[run_id], groups)
+    ahead = lambda g: (-g.key["version"], g.key["scale"], g.key["unit"] != metric.unit, -len(g.rows))
+    return sorted(groups.values(), key=lambda g: (*ahead(g), canonical_json(g.key)))
 
 
 def differing_fields(groups: list[Group]) -> list[str]:
@@ -94,22 +96,29 @@ def differing_fields(groups: list[Group]) -> list[str]:
     return [name for name in fields if len({canonical_json(group.key.get(name)) for group in groups}) > 1]
 
 
+def as_measured(metric: Metric, group: Group) -> Metric:
+    """The metric in the unit of the group: of another one than the card's nothing more is known."""
+    unit = group.key["unit"]
+    return metric if unit == metric.unit else metric.model_copy(update={"unit": unit, "percent": False, "chance": None})
+
+
 def _place_finished(card: TaskCard, metric: Metric, run: Sample, groups: dict[Place, Group], seen: dict[tuple, Any]) -> None:
     """A row for each value of the card's row conditions, on the board of the remaining conditions."""
-    cells: dict[tuple[Any, Any], dict[Any, Measurement]] = {}
+    cells: dict[tuple[Any, Any, str], dict[Any, Measurement]] = {}
     for measurement in run.record.measurements:
         if measurement.metric == metric.name:
             conditions = tuple(measurement.conditions.items())
             if (found := seen.get(conditions, False)) is False:  # thousands of records have the same few sets of conditions
                 found = seen[conditions] = _sorted_out(card, measurement.conditions)
             if found is not None:
-                cells.setdefault(found, {}).setdefault(measurement.conditions[card.column_condition], measurement)
+                cells.setdefault((*found, measurement.unit), {}).setdefault(measurement.conditions[card.column_condition], measurement)
     shared = _key(card, run.record) | _method(card, run.record) | _hardware(metric, run.record)
     text = canonical_json(shared)
-    for (further, variant), columns in cells.items():
-        place = (text, tuple(pair for pair in further if pair[0] != REFERENCE))
+    for (further, variant, unit), columns in cells.items():
+        conditions = tuple(pair for pair in further if pair[0] != REFERENCE)
+        place = (text, (unit, *conditions))
         if place not in groups:
-            groups[place] = Group(shared | {f"condition.{name}": value for name, value in place[1]})
+            groups[place] = Group(shared | {"unit": unit} | {f"condition.{name}": value for name, value in conditions})
         group = groups[place]
         if REFERENCE in dict(further):
             group.references[str(dict(further)[REFERENCE])] = replace(run, cells=columns)
@@ -129,9 +138,9 @@ def _sorted_out(card: TaskCard, conditions: dict[str, Any]) -> tuple[tuple, tupl
     return further, tuple((name, conditions[name]) for name in rows)
 
 
-def _place_failed(card: TaskCard, run: Sample, groups: dict[Place, Group]) -> None:
+def _place_failed(card: TaskCard, metric: Metric, run: Sample, groups: dict[Place, Group]) -> None:
     """On the largest board that agrees with what the run still knew (data, protocol, ... may be missing), else on one of its own."""
-    key = _key(card, run.record)
+    key = _key(card, run.record) | {"unit": metric.unit}
     agreeing = [g for g in groups.values() if all(g.key[name] == value for name, value in key.items() if name in g.key)]
     if agreeing:
         group = max(agreeing, key=lambda g: (len(g.rows), canonical_json(g.key)))

@@ -15,7 +15,7 @@ from .against import note as against_note
 from .board import Board, Cell, Column, Row
 from .board_notes import notes_of
 from .costs import extra_columns, is_comparable, mark_pareto
-from .grouping import REFERENCE, Group, RowSamples, Sample, group_records
+from .grouping import REFERENCE, Group, RowSamples, Sample, as_measured, group_records
 from .ranking import rank_groups
 from .record import Metric, RunRecord, TaskCard
 from .statistics import Summary, summarise
@@ -39,7 +39,7 @@ def build_boards(
     shown = card.metric(metric or card.primary_metric)
     groups = group_records(card, shown, submitted, local)
     chosen = [group for group in groups if against is None or against in group.rows]
-    return [_board(card, shown, group, groups, against, examples, with_cells) for group in chosen]
+    return [_board(card, as_measured(shown, group), group, groups, against, examples, with_cells) for group in chosen]
 
 
 def row_names(card: TaskCard, submitted: Iterable[RunRecord], local: Iterable[RunRecord] = ()) -> list[str]:
@@ -107,7 +107,7 @@ def _facts(card: TaskCard, metric: Metric, group: Group, headline: Any) -> dict[
         "kind": "measured", "task": card.name, "version": group.key["version"], "scale": group.key["scale"], "metric": metric.name,
         "unit": metric.unit, "percent": metric.percent, "digits": metric.digits, "direction": metric.direction,
         "chance": metric.chance_at(group.key["scale"]), "column_condition": card.column_condition, "headline": headline,
-        "shared": {name: value for name, value in sorted(group.key.items()) if name not in ("version", "scale")},
+        "shared": {name: value for name, value in sorted(group.key.items()) if name not in ("version", "scale", "unit")},
     }  # fmt: skip
 
 

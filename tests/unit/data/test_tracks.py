@@ -68,6 +68,42 @@ def test_without_pybigwig_one_line_says_what_to_install(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path):
+    """pyBigWig writes what fits and says nothing, or crashes: a file that may not grow stands in for the disk."""
+    resource = pytest.importorskip("resource")
+    pytest.importorskip("pyBigWig")
+    rows = tracks.windows_of("chr20", 0, 10, np.random.default_rng(0).random(5_000))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        with pytest.raises(UsageError, match=r"^cannot write .*gc\.bw: File too large; "):
+            tracks.write_bigwig(tmp_path / "gc.bw", rows, {"chr20": 50_000})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("count", [1, 20_000])
+def test_the_room_that_is_made_is_more_than_a_track_needs(tmp_path, count):
+    pytest.importorskip("pyBigWig")
+    rows = tracks.windows_of("chr20", 0, 10, np.random.default_rng(0).random(count))
+    tracks.write_bigwig(tmp_path / "gc.bw", rows, {"chr20": 10 * count})
+    whole, each = tracks.BIGWIG_BYTES
+    assert (tmp_path / "gc.bw").stat().st_size < whole + each * count
+
+
+def test_what_pybigwig_reports_is_one_line(tmp_path, monkeypatch):
+    bigwig = pytest.importorskip("pyBigWig")
+
+    def refuses(name, mode):
+        raise RuntimeError("Received an error during file opening!")
+
+    monkeypatch.setattr(bigwig, "open", refuses)
+    with pytest.raises(UsageError, match=r"^cannot write .*gc\.bw: Received an error during file opening!; "):
+        tracks.write_bigwig(tmp_path / "gc.bw", ROWS, SIZES)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("rows", "message"),
     [

@@ -148,6 +148,23 @@ def test_what_must_not_be_mixed_is_split_and_said(card, make_record, changes, fi
         assert board.notes[0].startswith(f"board {index} of 2: runs that differ in {field} are not compared. Here: {field} = ")
 
 
+def test_another_unit_is_another_board_that_names_it(card, make_record):
+    """Nats of BPE tokens are no nats of bases, whatever their number: not in a row beside them, not in their mean."""
+
+    def per_token(record):
+        units = {"nats": "nats/token", "fraction": "percent"}
+        return record.model_copy(update={"measurements": [m.model_copy(update={"unit": units[m.unit]}) for m in record.measurements]})
+
+    nll = {"raw": {(512, 28): 1.31}}
+    strange = [per_token(make_record(name, run=i, nll={"raw": {(512, 28): 4.31}})) for i, name in enumerate(("goat", "rope"), 1)]
+    ours, theirs = build_boards(card, [make_record("goat", nll=nll)], strange, metric="nll_nats")
+    assert [row(board, "goat").cells["512"].text for board in (ours, theirs)] == ["1.31±?", "4.31±?"]
+    assert "(nats) ↓" in ours.title and "(nats/token) ↓" in theirs.title and theirs.facts["unit"] == "nats/token"
+    assert ours.notes[0] == "board 1 of 2: runs that differ in unit are not compared. Here: unit = nats"
+    percent = only(build_boards(card, strange))
+    assert row(percent, "goat").cells["512"].text == "0.4±?" and "(percent) ↑" in percent.title  # as it is, not times 100
+
+
 def test_another_split_of_the_data_is_another_board(card, make_record):
     test = make_record()
     measured = [m.model_copy(update={"conditions": m.conditions | {"split": "validation"}}) for m in test.measurements]

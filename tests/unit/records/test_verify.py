@@ -11,6 +11,7 @@ import pytest
 
 from goatbench.errors import UsageError
 from goatbench.records.record import Measurement, RunRecord
+from goatbench.records.submission import submit
 from goatbench.verify import verify
 
 RESULTS = Path(__file__).resolve().parents[3] / "results"
@@ -66,6 +67,22 @@ def test_an_edited_record_is_refused(name):
     with pytest.raises(UsageError) as refusal:
         verify(RunRecord.model_validate(edited))
     assert says in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(("metric", "unit"), [("nll_nats", "nats/token"), ("bits_per_base", "bits/token"), ("perplexity", "tokens")])
+def test_a_likelihood_per_token_is_not_submitted_as_one_per_base(tmp_path, metric, unit):
+    """DNABERT_2 issue 46: the loss of a BPE token says nothing of a base. Every one of its measurements has the other unit."""
+    edited = json.loads(min((RESULTS / "genome_nll@v1" / "embedded" / "goat").glob("*.json")).read_text())
+    edited["examples"] = None
+    verify(RunRecord.model_validate(edited))
+    for m in edited["measurements"]:
+        if m["metric"] == metric:
+            m["unit"] = unit
+    (tmp_path / "record.json").write_text(json.dumps(edited))
+    (tmp_path / "results").mkdir()
+    with pytest.raises(UsageError, match=f"{metric} is in {unit}, genome_nll measures it in (nats|bits|bases)$"):
+        submit([tmp_path / "record.json"], tmp_path / "results", verify=verify)
+    assert not list((tmp_path / "results").iterdir())
 
 
 def _inflate(record, share=0.99, method=None):
