@@ -164,7 +164,9 @@ def exact_by_depth(window_correct: np.ndarray, scored: int, num_depths: int) -> 
     return [int(count) for count in (window_correct == scored).reshape(num_depths, -1).sum(1)]
 
 
-def card(name: str, summary: str, protocol: str, alphabet: int, scored: int, source: str, split: str = "test") -> TaskCard:
+def card(
+    name: str, summary: str, protocol: str, alphabet: int, scored: int, source: str, split: str = "test", version: int = 1
+) -> TaskCard:
     """alphabet, scored: different symbols of an answer, and how many it has: what a blind guess gets."""
     metrics = (
         Metric(name="exact_match", unit="fraction", direction="higher", chance=alphabet**-scored, bounds=(0, 1), percent=True),
@@ -175,7 +177,7 @@ def card(name: str, summary: str, protocol: str, alphabet: int, scored: int, sou
     is_test = split == "test"
     return TaskCard(
         name=name,
-        version=1,
+        version=version,
         domain="toy",
         summary=summary,
         protocol=protocol,

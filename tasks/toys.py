@@ -5,9 +5,14 @@ One attention layer without positions sees its past as a set, so order is out of
 
 from __future__ import annotations
 
-from .retrieval import TRAINING, Retrieval, card
+from .retrieval import Retrieval, card
 
 PROBLEMS = "goatbench.data.text.toy_problems"
+VERSION = 2  # 1 had 400 steps from 10 tokens on: no mechanism learned induction or selective copying
+TRAINING = (
+    "A causal decoder is trained on made-up sequences, every second step shorter than the training length, down to the shortest that the "
+    "task has; the loss is on the answer's symbols only. "
+)
 SCORING = (
     "Evaluated on sequences of 1, 2, 4, 8 and 16 training lengths. exact_match: every symbol of the answer has the highest logit, under "
     "teacher forcing, which is what greedy generation writes. A mechanism below 95 % at 1x has not learned the task and is not ranked. "
@@ -31,6 +36,7 @@ COPY = Retrieval(
     card(
         "copy", "writes four symbols again, in order, at 1x to 16x the training length", TRAINING + _COPY + SCORING, 24, 4,
         "own form of the copy task of Hochreiter and Schmidhuber 1997; Arjovsky et al., arXiv 1511.06464",
+        version=VERSION,
     ),
     f"{PROBLEMS}:COPY",
 )  # fmt: skip
@@ -38,6 +44,8 @@ SELECTIVE_COPY = Retrieval(
     card(
         "selective_copy", "writes the four symbols among noise again, in order, at 1x to 16x the training length",
         TRAINING + _SELECTIVE_COPY + SCORING, 24, 4, "own form of the selective copying of arXiv 2312.00752 (Mamba)",
+        version=VERSION,
+        version=VERSION,
     ),
     f"{PROBLEMS}:SELECTIVE_COPY",
 )  # fmt: skip
@@ -45,6 +53,7 @@ INDUCTION = Retrieval(
     card(
         "induction", "names the symbol that followed the last one where it occurred before, at 1x to 16x the training length",
         TRAINING + _INDUCTION + SCORING, 23, 1, "own form of the induction heads task of arXiv 2209.11895; arXiv 2312.00752 (Mamba)",
+        version=VERSION,
     ),
     f"{PROBLEMS}:INDUCTION",
 )  # fmt: skip
