@@ -45,7 +45,6 @@ SELECTIVE_COPY = Retrieval(
         "selective_copy", "writes the four symbols among noise again, in order, at 1x to 16x the training length",
         TRAINING + _SELECTIVE_COPY + SCORING, 24, 4, "own form of the selective copying of arXiv 2312.00752 (Mamba)",
         version=VERSION,
-        version=VERSION,
     ),
     f"{PROBLEMS}:SELECTIVE_COPY",
 )  # fmt: skip
