@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ..attention.packing import packed
 from ..metrics.likelihood import TokenLikelihood, token_nll
 from ..spec import TrainingSpec
+from . import ranks
 from .module import TrainingModule
 from .targets import read_and_targets
 
@@ -19,7 +20,8 @@ Batch = tuple[Tensor, ...]  # tokens [B, L + 1] or [B, 2, L] int64 (read_and_tar
 class CausalLM(TrainingModule):
     """Trains `net` (tokens [B, L] -> logits [B, L, V]) to predict tokens[:, 1:] from tokens[:, :-1], or the targets that come along.
 
-    The loss is the mean over the targets of the batch below num_scored; a batch without any has loss 0 and gradient 0.
+    The loss is the mean over the targets below num_scored of the batches of all ranks: a rank's part of it, times the number of ranks, as
+    gradients are averaged over them. A batch without any has loss 0 and gradient 0.
     document_start: the token before each document, where a window may hold several of which none is to see another ('documents'
     packing); None: a window is one stream.
     last: only the last so many targets of each window count (an answer), in training and validation; None: all.
@@ -53,7 +55,7 @@ class CausalLM(TrainingModule):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         logits, targets = self._predictions(batch[0])
         nll, is_scored = token_nll(logits, targets, self.num_scored)
-        loss = nll.sum() / is_scored.sum().clamp_min(1)
+        loss = ranks.world_size() * nll.sum() / ranks.total(is_scored.sum()).clamp_min(1)
         self.check_finite(loss.detach())
         return loss
 

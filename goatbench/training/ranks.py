@@ -24,6 +24,13 @@ def gather(tensor: Tensor) -> Tensor:
     return torch.cat(gather_all_tensors(tensor)) if is_distributed() else tensor
 
 
+def total(tensor: Tensor) -> Tensor:
+    """The sum over the ranks, on each of them; every rank must call it, with one shape."""
+    if is_distributed():
+        torch.distributed.all_reduce(tensor := tensor.clone())
+    return tensor
+
+
 def first_error(error: Exception | None, device: torch.device) -> Exception | None:
     """What this rank has to raise: its own error, or word of another rank's; None if all went well. Every rank must call it, so that
     none waits in a collective for one that has left."""

@@ -1,4 +1,5 @@
-"""Several gloo processes make the same run as one: samples of each step, losses, evaluation; and end together when one fails."""
+"""Several gloo processes make the same run as one, in every task: samples of each step, losses, evaluation; and end together when one
+fails."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ import socket
 import sys
 import time
 from datetime import timedelta
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import forked
 import pytest
@@ -19,32 +22,41 @@ from goatbench.cli import main
 from goatbench.compose import compose
 from goatbench.errors import UsageError
 from goatbench.registry import tasks
+from goatbench.spec import RunSpec
 from goatbench.training.checkpoint import load_checkpoint
 from goatbench.training.module import TrainingModule
 
 STEPS = 10
-# no random draws in the model
-COMMON = ["scale=smoke", "training.epochs=1", "training.batch_size=8", f"data.num_train={8 * STEPS}", "data.num_validation=8"]
+COMMON = ["scale=smoke", "training.epochs=1", "training.batch_size=8", f"data.num_train={8 * STEPS}", "data.num_validation=7"]
+SEQUENCES = ["task.multiples=[1,2]", *COMMON]
 NO_COUNTS = ["evaluation.markov_orders=[]", "evaluation.markov_interpolated=0"]  # n-grams are the same for any model
-RUNS = {
-    "vision": ["task=vit_res288", "attention=goat", "data.num_test=21", *COMMON],
-    "genome": ["task=genome_length", "attention=rope", "task.multiples=[1]", "data.num_test=11", *NO_COUNTS, *COMMON],
-    "text": ["task=lm_length", "attention=alibi", "task.multiples=[1]", *COMMON],
+OF_DOMAIN = {  # no random draws in the model; odd numbers of examples, so that ranks have unequal shares
+    "vision": ["attention=goat", "data.num_test=21", *COMMON],
+    "genome": ["attention=rope", "data.num_test=11", "evaluation.num_blocks=3", *NO_COUNTS, *SEQUENCES],
+    "text": ["attention=alibi", "evaluation.num_blocks=3", "evaluation.num_spans=1", "evaluation.num_passages=7", *SEQUENCES],
+    "toy": ["attention=goat", "data.num_test=3", *SEQUENCES],
+    "stories": ["attention=nope", "data.num_test=3", *SEQUENCES],
 }
-EXACT = {"top1", "top5", "accuracy"}
+OF_TASK = {"lm_length": ["evaluation.streaming=true"], "precision": ["task.multiples=[4]"]}  # in place of those of the same key
+NOT_SHARED = {"genome_memory": "each point is one step in a process of its own, in bytes and seconds: no other process takes part"}
+TASKS = [name for name in tasks.names() if name not in NOT_SHARED]
 
 
-def train_and_measure(name: str, folder: Path, world_size: int = 1, accumulate: int = 1, weights: Path | None = None) -> dict:
-    """ids and loss of every forward pass in training, and what one checkpoint measures (`weights`, or what was trained)."""
-    machine = [f"trainer.devices={world_size}", f"trainer.accumulate={accumulate}"]
-    spec = compose([*RUNS[name], *machine]).spec
-    task = tasks.get(spec.task.name)
-    torch.manual_seed(spec.seed)
-    net, data = task.model(spec), task.data(spec)
+def run_of(name: str) -> list[str]:
+    lines = [f"task={name}", *OF_DOMAIN[tasks.get(name).card.domain], *OF_TASK.get(name, [])]
+    return list({line.partition("=")[0]: line for line in lines}.values())
+
+
+def on_machine(spec: RunSpec, **settings: int) -> RunSpec:
+    return spec.model_copy(update={"trainer": spec.trainer.model_copy(update=settings)})
+
+
+def train(spec: RunSpec, net: Any, data: Any, path: Path) -> list[list]:
+    """Ids and loss of every forward pass of this process."""
     steps, step = [], TrainingModule.on_before_backward
 
     def noted(self, loss):
-        steps.append([self.ids, float(loss.detach()) * accumulate])  # Lightning divides it
+        steps.append([self.ids, float(loss.detach()) * spec.trainer.accumulate])  # Lightning divides it
 
     def take(self, batch, batch_idx, dataloader_idx=0):
         if self.trainer.training:
@@ -53,25 +65,43 @@ def train_and_measure(name: str, folder: Path, world_size: int = 1, accumulate: 
 
     TrainingModule.on_before_backward, TrainingModule.on_after_batch_transfer = noted, take
     try:
-        task.train(spec, net, data, folder / f"{name}-{world_size}-{accumulate}.pt", meta={"run_id": "-"})
+        tasks.get(spec.task.name).train(spec, net, data, path, meta={"run_id": "-"})
     finally:
         TrainingModule.on_before_backward = step
         del TrainingModule.on_after_batch_transfer
-    load_checkpoint(weights or folder / f"{name}-{world_size}-{accumulate}.pt", net)
-    outcome = task.measure(spec, net, data, None)
-    measured = [[m.metric, m.conditions, m.n, m.value, m.stderr] for m in outcome.measurements]
-    return {"steps": steps, "measured": json.loads(json.dumps(measured))}
+    return steps
 
 
-def one_rank(rank: int, world_size: int, folder: Path) -> None:
+def train_and_measure(specs: dict[str, RunSpec], folder: Path, world_size: int = 1) -> dict:
+    """steps: of each training, by its hash (tasks that share it train once). tasks: hash, and what the weights of one process measure."""
+    steps, trainers, found = {}, {}, {}
+    for name, spec in specs.items():
+        task, training = tasks.get(name), None
+        torch.manual_seed(spec.seed)
+        net, data = task.model(spec), task.data(spec)
+        if task.trains:
+            training = spec.training_hash(data.training_fingerprint, "-")
+            if training not in steps:
+                steps[training] = train(on_machine(spec, devices=world_size), net, data, folder / f"{training}-{world_size}.pt")
+                trainers[training] = data.trainer
+            data.trainer = trainers[training]  # says which share of the data is this process's
+            load_checkpoint(folder / f"{training}-1.pt", net)
+        outcome = task.measure(on_machine(spec, devices=world_size), net, data, None)
+        values = [[m.metric, m.conditions, m.n, [v for v in (m.value, m.stderr) if v is not None]] for m in outcome.measurements]
+        values += [[c.name, c.conditions, c.n, c.y] for c in outcome.curves]
+        examples = [[e.metric, e.conditions, e.scores.tolist()] for e in outcome.examples]
+        found[name] = {"training": training, "values": values, "examples": examples}
+    return json.loads(json.dumps({"steps": steps, "tasks": found}))
+
+
+def one_rank(rank: int, world_size: int, specs: dict[str, RunSpec], folder: Path) -> None:
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{folder}/rendezvous{world_size}", rank=rank, world_size=world_size, timeout=timedelta(seconds=300)
     )
     os.environ.update(LOCAL_RANK=str(rank), NODE_RANK="0")  # tells Lightning that the processes are there already
-    found = {name: train_and_measure(name, folder, world_size, weights=folder / f"{name}-1-1.pt") for name in RUNS}
-    (folder / f"{world_size}-{rank}.json").write_text(json.dumps(found))
+    (folder / f"{world_size}-{rank}.json").write_text(json.dumps(train_and_measure(specs, folder, world_size)))
     torch.distributed.destroy_process_group()
 
 
@@ -81,56 +111,73 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def alone(folder) -> dict:
-    return {name: train_and_measure(name, folder) for name in RUNS}
+def specs() -> dict[str, RunSpec]:
+    return {name: compose(run_of(name)).spec for name in TASKS}
 
 
-def on_ranks(world_size: int, folder: Path) -> list[dict]:
-    processes = [forked.start(one_rank, rank, world_size, folder) for rank in range(world_size)]
+@pytest.fixture(scope="module")
+def alone(specs, folder) -> dict:
+    return train_and_measure(specs, folder)
+
+
+def on_ranks(world_size: int, specs: dict[str, RunSpec], folder: Path) -> list[dict]:
+    processes = [forked.start(one_rank, rank, world_size, specs, folder) for rank in range(world_size)]
     assert forked.wait(processes) == [0] * world_size
     return [json.loads((folder / f"{world_size}-{rank}.json").read_text()) for rank in range(world_size)]
 
 
-def check(alone: dict, ranks: list[dict]) -> dict[str, dict[str, float]]:
-    """The largest differences that were found, by domain, after none was too large."""
-    found = {}
-    for name in RUNS:
-        assert len(alone[name]["steps"]) == STEPS
-        losses, values = [], []
-        for number, (ids, loss) in enumerate(alone[name]["steps"]):
-            parts = [rank[name]["steps"][number] for rank in ranks]
-            assert sorted(i for part, _ in parts for i in part) == sorted(ids), (name, number)
+@pytest.fixture(scope="module")
+def two(alone, specs, folder) -> list[dict]:
+    return on_ranks(2, specs, folder)
+
+
+def check(name: str, alone: dict, ranks: list[dict]) -> dict[str, float]:
+    """The largest differences that were found, after none was too large."""
+    one, losses, values = alone["tasks"][name], [0.0], []
+    if tasks.get(name).trains:
+        steps = alone["steps"][one["training"]]
+        assert len(steps) == STEPS
+        for number, (ids, loss) in enumerate(steps):
+            parts = [rank["steps"][one["training"]][number] for rank in ranks]
+            assert sorted(chain(*(part for part, _ in parts))) == sorted(ids), number
             mean = sum(value for _, value in parts) / len(ranks)
-            assert mean == pytest.approx(loss, rel=1e-5), (name, number)
+            assert mean == pytest.approx(loss, rel=1e-5), number
             losses.append(abs(mean / loss - 1))
-        for rank in ranks:
-            assert len(rank[name]["measured"]) == len(alone[name]["measured"]) > 0
-            assert sum(value is not None for *_, value, _ in alone[name]["measured"]) > 1
-            for mine, theirs in zip(rank[name]["measured"], alone[name]["measured"], strict=True):
-                assert mine[:3] == theirs[:3]
-                if theirs[3] is None:  # not applicable: says so on any number of processes
-                    assert mine[3] is None
-                    continue
-                assert mine[3] == pytest.approx(theirs[3], rel=1e-6, abs=0 if mine[0] in EXACT else 1e-6), (name, mine[:2])
-                values.append(abs(mine[3] - theirs[3]))
-        found[name] = {"steps": STEPS, "relative_loss": max(losses), "values": len(values), "absolute_value": max(values)}
-    return found
+    for rank in ranks:
+        for mine, theirs in zip(rank["tasks"][name]["values"], one["values"], strict=True):
+            assert mine[:3] == theirs[:3]
+            assert mine[3] == pytest.approx(theirs[3], rel=1e-6, abs=1e-6), theirs[:2]
+            values += [abs(a - b) for a, b in zip(mine[3], theirs[3], strict=True)]
+        for mine, theirs in zip(rank["tasks"][name]["examples"], one["examples"], strict=True):
+            assert mine[:2] == theirs[:2]
+            assert mine[2] == pytest.approx(theirs[2], rel=1e-3), theirs[:2]  # in half precision
+    assert len(values) > 1
+    return {"relative_loss": max(losses), "values": len(values), "absolute_value": max(values)}
 
 
-def test_two_processes_are_one_run(alone, folder):
-    check(alone, on_ranks(2, folder))
+@pytest.mark.parametrize("name", TASKS)
+def test_two_processes_are_one_run(alone, two, name):
+    check(name, alone, two)
+
+
+def test_no_task_that_trains_is_left_out():
+    assert not any(tasks.get(name).trains for name in NOT_SHARED)
 
 
 @pytest.mark.slow
-def test_four_processes_are_one_run(alone, folder):
+def test_four_processes_are_one_run(alone, specs, folder):
     kept = Kept("gloo-4", "tests/integration/test_distributed.py::test_four_processes_are_one_run")
-    kept.write(processes=4, largest_differences=check(alone, on_ranks(4, folder)))
+    ranks = on_ranks(4, specs, folder)
+    kept.write(processes=4, steps=STEPS, largest_differences={name: check(name, alone, ranks) for name in TASKS})
 
 
-def test_accumulation_keeps_the_global_batch(alone, folder):
-    halves = train_and_measure("text", folder, accumulate=2)["steps"]
+def test_accumulation_keeps_the_global_batch(alone, specs, folder):
+    spec = on_machine(specs["lm_length"], accumulate=2)
+    task = tasks.get("lm_length")
+    torch.manual_seed(spec.seed)
+    halves = train(spec, task.model(spec), task.data(spec), folder / "accumulate.pt")
     assert len(halves) == 2 * STEPS
-    for number, (ids, loss) in enumerate(alone["text"]["steps"]):
+    for number, (ids, loss) in enumerate(alone["steps"][alone["tasks"]["lm_length"]["training"]]):
         (first, one), (second, two) = halves[2 * number : 2 * number + 2]
         assert sorted(first + second) == sorted(ids) and (one + two) / 2 == pytest.approx(loss, rel=1e-5)
 
@@ -148,7 +195,7 @@ def failing(rank: int, port: int, folder: Path) -> None:
         check(self, loss)
 
     TrainingModule.check_finite = hooked
-    main(["run", *RUNS["text"], "trainer.devices=2", f"runs_dir={folder / 'runs'}", "--run-id", "20260131t120000-0123abcd-45ef67"])
+    main(["run", *run_of("lm_length"), "trainer.devices=2", f"runs_dir={folder / 'runs'}", "--run-id", "20260131t120000-0123abcd-45ef67"])
 
 
 def test_a_failing_rank_ends_the_run_with_its_reason(tmp_path):
@@ -179,7 +226,7 @@ def test_a_failing_rank_ends_the_run_with_its_reason(tmp_path):
 )
 def test_what_cannot_be_distributed_is_refused_in_one_line(overrides, says):
     with pytest.raises(UsageError, match=says) as caught:
-        compose([*RUNS["text"], *overrides])
+        compose([*run_of("lm_length"), *overrides])
     assert "\n" not in str(caught.value)
 
 
