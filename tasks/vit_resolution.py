@@ -239,7 +239,7 @@ def _task(name: str, headline: int, summary: str, expected_time: dict[str, str])
     )
 
 
-_TIME = {"smoke": "under 20 s", "embedded": "4 to 6 minutes on one CPU core", "paper": "days on 8 GPUs (ViT-S/16, 400 epochs)"}
+_TIME = {"smoke": "under 20 s", "embedded": "2 to 6 minutes on one CPU core", "paper": "days on 8 GPUs (ViT-S/16, 400 epochs)"}
 
 
 def _at(nominal: int) -> VisionTask:
