@@ -31,6 +31,8 @@ def test_step_and_evaluation_in_fresh_processes(tmp_path, capsys):
         (["--model", "decoder_text_nan"], "decoder_text_nano"),
         (["--step-tokens", "-1"], "0 or more"),
         (["--step-tokens", "x"], "--help"),
+        (["--step-tokens", "64,-1"], "0 or more"),
+        ([*SMALL, "--device", "cuda"], "no CUDA device"),
         (["--out", "no/such/folder/record.json"], "no folder"),
     ],
 )
