@@ -6,6 +6,8 @@ from pathlib import Path
 
 from .records.record import Measurement, Metric, RunRecord, TaskCard
 
+BESIDE_YARDSTICKS = ("accuracy",)  # as well as the headline metric: 30 % of next bases right is little, or much, by what counting reaches
+
 
 def outcome_lines(record: RunRecord, card: TaskCard, path: Path) -> list[str]:
     """Rows: metrics under each evaluation variant; columns: the card's column condition. Plain text, fits 80 columns."""
@@ -17,7 +19,9 @@ def outcome_lines(record: RunRecord, card: TaskCard, path: Path) -> list[str]:
     header = [card.column_label or card.column_condition, *columns]
     rows = []
     for metric in card.metrics:
-        for variant in variants if metric.name == card.primary_metric else [v for v in variants if v not in references]:
+        known = {_variant(m, card) for m in record.measurements if m.metric == metric.name and m.value is not None}
+        yardsticks = references if metric.name == card.primary_metric else references & known if metric.name in BESIDE_YARDSTICKS else ()
+        for variant in [v for v in variants if v not in references or v in yardsticks]:
             label = f"{metric.name}{' %' if metric.percent else ''} {metric.arrow} {variant}".strip()
             rows.append([label, *(_cell(cells.get((metric.name, variant, c)), metric) for c in columns)])
     widths = [max(len(row[n]) for row in [header, *rows]) for n in range(len(header))]

@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from goatbench.records.record import Cost, Measurement, Metric, Outcome, TaskCard
+from goatbench.records.record import Cost, Curve, Measurement, Metric, Outcome, TaskCard
 from goatbench.spec import GenomeRunSpec
 
 from .causal import BATCH_METHOD
-from .genome import SOURCE, TRAINING, GenomeTask, codes_of, device_of, interpolated, letters_note, markov_models, write_inputs
+from .genome import SOURCE, TRAINING, GenomeTask, device_of, interpolated, letters_note, markov_models, write_inputs
 from .genome_gc_files import NO_BIGWIG, write_artifacts
+from .genome_gc_places import Places, autocorrelation, lag_curve, places_of, window_gc
 
 if TYPE_CHECKING:
     import numpy as np
 
     from goatbench.data.genome.module import GenomeData
-    from goatbench.data.genome.windows import EvaluationWindows
     from goatbench.models.decoder import Decoder
 
 MAX_ROWS = 256  # sequences generated at once: their keys and values are kept
@@ -33,6 +32,7 @@ METRICS = (
     Metric(name="spearman", unit="correlation", direction="higher", chance=0.0, bounds=(-1, 1), digits=3),
     Metric(name="mae_points", unit="GC points", direction="lower", bounds=(0, 100), digits=2),
     Metric(name="abs_bias_points", unit="GC points", direction="lower", bounds=(0, 100), digits=2),
+    Metric(name="bias_points", unit="GC points", direction="none", bounds=(-100, 100), digits=2),
     Metric(name="wasserstein_points", unit="GC points", direction="lower", bounds=(0, 100), digits=2),
     Metric(name="lag1_error", unit="correlation", direction="lower", bounds=(0, 2), digits=3),
     Metric(name="cpg_error", unit="ratio", direction="lower", bounds=(0, None), digits=3),
@@ -41,26 +41,17 @@ METRICS = (
     Metric(name="homopolymer_error", unit="bases", direction="lower", bounds=(0, None), digits=0),
 )
 PROTOCOL = (
-    TRAINING + "Places are consecutive windows in the middle of each test region. teacher_forced: the mean of p(C) + p(G) over a window, "
-    "each base given the true ones before it. free_running: continuations of a true prompt, drawn at temperature 1 from A C G T "
-    "alone, at least 8 a prompt; correlations and errors use their mean, the Wasserstein distance each one. lag1, cpg and homopolymer "
-    "errors are absolute differences to the real windows (autocorrelation of neighbouring windows, CpG observed / expected, longest run "
-    "of one base); js is the Jensen-Shannon divergence of k-mer spectra. References: the prompt's GC (persistence), the training "
-    "mean (constant), the interpolated Markov model, and real sequence (k-mer floor between halves of the real windows)."
+    TRAINING + "Places are consecutive windows in the middle of each test region, GC windows lie side by side in what follows a prompt. "
+    "teacher_forced: the mean of p(C) + p(G) over a window, each base given the true ones before it. free_running: continuations of a "
+    "true prompt, drawn at temperature 1 from A C G T alone, at least 8 a prompt; correlations and errors use their mean, the "
+    "Wasserstein distance each one. bias is predicted minus true, abs_bias its size. lag1, cpg and homopolymer errors are absolute "
+    "differences to the real windows (autocorrelation of neighbouring windows, by longer lags in the record's curves; CpG observed / "
+    "expected; longest run of one base). js is the Jensen-Shannon divergence of k-mer spectra, always of samples of one size: what one "
+    "sample a prompt generated at every other place against the real windows of the other places, the mean over both halves and all "
+    "samples. The floor (reference real) puts the real windows of those same places where the generated ones stood: what a perfect "
+    "generator gets on average; counting noise is part of every js. References: the prompt's GC (persistence), the training mean "
+    "(constant), the interpolated Markov model, and real sequence."
 )
-
-
-class Places(NamedTuple):
-    """codes uint8 [n, prompt + window] of consecutive places; loci: contig and start of each."""
-
-    codes: np.ndarray
-    loci: list[tuple[str, int]]
-    prompt: int
-
-    @property
-    def real(self) -> np.ndarray:
-        """[n, window]: what follows the prompts."""
-        return self.codes[:, self.prompt :]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +59,7 @@ class GenomeGc(GenomeTask):
     """`goatbench run task=genome_gc`."""
 
     def check(self, spec: GenomeRunSpec, data: GenomeData) -> None:
-        _places(spec, data)
+        places_of(spec, data)
 
     def measure(self, spec: GenomeRunSpec, net: Decoder, data: GenomeData, folder: Path | None) -> Outcome:
         import time
@@ -77,13 +68,13 @@ class GenomeGc(GenomeTask):
         from goatbench.training.memory import with_smaller_batches
 
         e = spec.evaluation
-        places = _places(spec, data)
-        forced = lambda size: expected_gc(net, _tokens(places.codes), e.generate, device_of(spec), size)
+        places = places_of(spec, data)
+        forced = lambda size: expected_gc(net, _tokens(places.codes), e.generate, e.gc_window, device_of(spec), size)
         expected, batch = with_smaller_batches(forced, max(1, e.batch_tokens // places.codes.shape[1]))
         start = time.process_time()
         drawn = free_running(net, places.codes[:, : e.prompt], e.generate, e.num_samples, spec.seed, device_of(spec))
         seconds = time.process_time() - start
-        measurements = _all_measurements(spec, data, places, expected, drawn)
+        measurements, curves = _all_measurements(spec, data, places, expected, drawn)
         rate = drawn.size / max(seconds, 1e-9)
         costs = [Cost(name="generated_bases_per_cpu_second", value=rate, unit="bases/s", method="process CPU time, rank 0")]
         costs.append(Cost(name="eval_batch_size", value=batch, unit="windows", method=BATCH_METHOD))
@@ -92,30 +83,7 @@ class GenomeGc(GenomeTask):
         notes = [letters_note(data), *_composition_notes(places.real, drawn)]
         if folder is not None and not has_bigwig():
             notes.append(NO_BIGWIG)
-        return Outcome(measurements=measurements, costs=costs, artifacts=artifacts, notes=notes)
-
-
-def _places(spec: GenomeRunSpec, data: GenomeData) -> Places:
-    """num_prompts consecutive places in all, the same number in the middle of each region."""
-    from goatbench.data.genome.windows import EvaluationWindows
-    from goatbench.errors import UsageError
-
-    e = spec.evaluation
-    intervals = data.intervals(spec.task.split)
-    regions = list(dict.fromkeys(i.region for i in intervals))
-    each = e.num_prompts // len(regions)
-    chosen: list[tuple[str, int]] = []
-    windows: EvaluationWindows | None = None
-    for region in regions:
-        windows = EvaluationWindows(data.genome, [i for i in intervals if i.region == region], e.prompt + e.generate - 1, None, e.generate)
-        if not 1 <= each <= len(windows.loci):
-            has = f"region {region} has {len(windows.loci)} places of {e.prompt} + {e.generate} bases"
-            raise UsageError(f"evaluation.num_prompts={e.num_prompts} means {each} a region, but {has}")
-        first = (len(windows.loci) - each) // 2
-        chosen += windows.loci[first : first + each]
-    assert windows is not None
-    windows.loci = chosen
-    return Places(codes_of(windows), chosen, e.prompt)
+        return Outcome(measurements=measurements, costs=costs, curves=curves, artifacts=artifacts, notes=notes)
 
 
 def _tokens(codes: np.ndarray):
@@ -124,8 +92,8 @@ def _tokens(codes: np.ndarray):
     return torch.from_numpy((codes & 7).astype("int64"))
 
 
-def expected_gc(net: Decoder, tokens, last: int, device: str, batch_size: int) -> np.ndarray:
-    """[n] mean of 100 (p(C) + p(G)) / p(A C G T) over the last `last` tokens of [n, K], each given the true ones before it."""
+def expected_gc(net: Decoder, tokens, last: int, window: int, device: str, batch_size: int) -> np.ndarray:
+    """[n * last / window] means of 100 (p(C) + p(G)) / p(A C G T) over windows of the last `last` of [n, K], given the true prefix."""
     import numpy as np
     import torch
 
@@ -135,7 +103,7 @@ def expected_gc(net: Decoder, tokens, last: int, device: str, batch_size: int) -
         for batch in tokens.split(batch_size):
             logits = net.head(net.hidden(batch[:, :-1].to(device))[:, -last:])[..., : net.num_scored]
             p = logits.float().softmax(-1)
-            found.append(100 * (p[..., 1] + p[..., 2]).mean(-1).double().cpu().numpy())
+            found.append(100 * (p[..., 1] + p[..., 2]).unflatten(-1, (-1, window)).mean(-1).flatten().double().cpu().numpy())
     return np.concatenate(found)
 
 
@@ -157,7 +125,9 @@ def free_running(net: Decoder, prompts: np.ndarray, num_bases: int, num_samples:
     return np.concatenate(drawn).astype(np.uint8).reshape(len(prompts), num_samples, num_bases)
 
 
-def _all_measurements(spec: GenomeRunSpec, data: GenomeData, places: Places, expected: np.ndarray, drawn: np.ndarray) -> list[Measurement]:
+def _all_measurements(
+    spec: GenomeRunSpec, data: GenomeData, places: Places, expected: np.ndarray, drawn: np.ndarray
+) -> tuple[list[Measurement], list[Curve]]:
     import numpy as np
 
     from goatbench.metrics.gc_content import gc_percent, gc_track
@@ -166,56 +136,60 @@ def _all_measurements(spec: GenomeRunSpec, data: GenomeData, places: Places, exp
 
     name, split = interpolated(spec), spec.task.split
     markov = markov_models(spec, data, only_interpolated=True)[name]
-    real = gc_percent(places.real)
+    window = places.window
+    real = window_gc(places.real, window)
     prompts = places.codes[:, : places.prompt]
-    window = places.real.shape[1]
     training = float(np.nanmean(np.concatenate([gc_track(stretch, window) for stretch in data.stretches("train")])))
     rng = np.random.default_rng(spec.seed)
-    num_samples = drawn.shape[1]
-    by_markov = sample(markov, np.repeat(prompts, num_samples, axis=0), window, rng).reshape(drawn.shape)
-    persistence, constant = gc_percent(prompts), np.full(len(real), training)
-    forced = {"": expected, name: 100 * markov_expected(markov, places.codes)[:, -window:].mean(1)}
+    num_samples, num_bases = drawn.shape[1:]
+    by_markov = sample(markov, np.repeat(prompts, num_samples, axis=0), num_bases, rng).reshape(drawn.shape)
+    persistence, constant = np.repeat(gc_percent(prompts), places.windows_each), np.full(len(real), training)
+    by_markov_expected = 100 * markov_expected(markov, places.codes)[:, -num_bases:].reshape(-1, window).mean(1)
     tracks = {"persistence": persistence, "constant": constant}
-    measurements = []
-    for reference, track in {**forced, **tracks}.items():
+    measurements, curves = [], lag_curve(real, places, {"split": split, "reference": "real"})
+    for reference, track in {"": expected, name: by_markov_expected, **tracks}.items():
         measurements += _track_measurements("teacher_forced", reference, split, track, track, real, None, places)
+        curves += lag_curve(track, places, _conditions("teacher_forced", reference, split)) if reference not in tracks else []
     for reference, codes in {"": drawn, name: by_markov}.items():
-        each = gc_percent(codes)
+        each = window_gc(codes, window)
         measurements += _track_measurements("free_running", reference, split, each.mean(1), each, real, codes, places)
+        curves += lag_curve(each.mean(1), places, _conditions("free_running", reference, split))
     for reference, track in tracks.items():
         measurements += _track_measurements("free_running", reference, split, track, track, real, None, places)
     for mode in ("teacher_forced", "free_running"):
-        measurements += _track_measurements(mode, "real", split, real, real, real, places.real, places)
-    return measurements
+        measurements += _track_measurements(mode, "real", split, real, real, real, places.real[:, None], places)
+    return measurements, curves
+
+
+def _conditions(mode: str, reference: str, split: str) -> dict[str, str]:
+    return {"mode": mode, "split": split} | ({"reference": reference} if reference else {})
 
 
 def _track_measurements(
     mode: str, reference: str, split: str, track: np.ndarray, each: np.ndarray, real: np.ndarray, codes: np.ndarray | None, places: Places
 ) -> list[Measurement]:
-    """track: [n] predicted GC; each: the single values whose distribution is compared; codes: generated bases, None if there are none."""
+    """track: [n] predicted GC; each: the single values whose distribution is compared; codes: [places, samples, bases], None: none."""
     from goatbench.metrics import composition as c
     from goatbench.metrics import gc_content as gc
 
-    where = {"mode": mode, "split": split} | ({"reference": reference} if reference else {})
+    where = _conditions(mode, reference, split)
     compared = gc.compare(track, real)
     values = {
         "pearson": compared["pearson"],
         "spearman": compared["spearman"],
         "mae_points": compared["mae"],
         "abs_bias_points": abs(compared["bias"]),
+        "bias_points": compared["bias"],
         "wasserstein_points": gc.wasserstein(each, real),
-        "lag1_error": abs(_lag1(track, places) - _lag1(real, places)),
+        "lag1_error": abs(autocorrelation(track, places, 1)[0][0] - autocorrelation(real, places, 1)[0][0]),
     }
     if codes is not None:
         flat = codes.reshape(-1, codes.shape[-1])
-        is_real = codes is places.real or reference == "real"
         values |= {
             "cpg_error": abs(c.cpg_observed_expected(flat) - c.cpg_observed_expected(places.real)),
             "homopolymer_error": abs(_mean_homopolymer(flat) - _mean_homopolymer(places.real)),
         }
-        for k in (3, 6):
-            floor = c.spectrum_floor(places.real, k)
-            values[f"js_{k}mer_bits"] = floor if is_real else c.jensen_shannon_bits(c.kmer_counts(flat, k), c.kmer_counts(places.real, k))
+        values |= {f"js_{k}mer_bits": c.spectrum_divergence(codes, places.real, k) for k in (3, 6)}
     found = []
     for metric in METRICS:
         value = values.get(metric.name)
@@ -224,17 +198,6 @@ def _track_measurements(
         reason = None if value is not None else absent
         found.append(Measurement(metric=metric.name, value=value, unit=metric.unit, n=len(real), reason=reason, conditions=where))
     return found
-
-
-def _lag1(track: np.ndarray, places: Places) -> float:
-    """Autocorrelation of windows that touch, over all regions."""
-    import numpy as np
-
-    from goatbench.metrics.gc_content import pearson
-
-    window = places.real.shape[1]
-    follows = np.array([(contig, start + window) == after for (contig, start), after in pairwise(places.loci)], bool)
-    return pearson(track[:-1][follows], track[1:][follows])
 
 
 def _mean_homopolymer(codes: np.ndarray) -> float:
@@ -260,7 +223,7 @@ def _composition_notes(real: np.ndarray, drawn: np.ndarray) -> list[str]:
 GENOME_GC = GenomeGc(
     TaskCard(
         name="genome_gc",
-        version=1,
+        version=2,
         domain="genome",
         summary="GC content along the genome: expected and generated, beside persistence and Markov",
         protocol=PROTOCOL,

@@ -6,12 +6,14 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .genome_gc_places import window_gc
+
 if TYPE_CHECKING:
     import numpy as np
 
     from goatbench.data.genome.module import GenomeData
 
-    from .genome_gc import Places
+    from .genome_gc_places import Places
 
 NO_BIGWIG = "tracks are bedGraph only, pyBigWig is not installed: pip install 'goatbench[tracks]'"
 
@@ -21,11 +23,12 @@ def write_artifacts(folder: Path, data: GenomeData, places: Places, expected: np
     import numpy as np
 
     from goatbench.data import tracks
-    from goatbench.metrics.gc_content import gc_percent
 
-    real, generated = gc_percent(places.real), gc_percent(drawn).mean(1)
-    window = places.real.shape[1]
-    loci = [data.genome.locus(contig, start + places.prompt, start + places.prompt + window) for contig, start in places.loci]
+    window, num_bases = places.window, places.real.shape[1]
+    spread = window_gc(drawn, window)
+    real, generated = window_gc(places.real, window), spread.mean(1)
+    loci = [data.genome.locus(contig, start, start + window) for contig, start in places.window_loci]
+    stretches = [data.genome.locus(contig, start + places.prompt, start + places.prompt + num_bases) for contig, start in places.loci]
     sizes = {}
     for contig, _ in places.loci:
         origin = data.genome.origin(contig)
@@ -39,12 +42,11 @@ def write_artifacts(folder: Path, data: GenomeData, places: Places, expected: np
             tracks.write_bigwig(folder / f"gc_{name}.bw", rows, sizes)
             names.append(f"gc_{name}.bw")
     records = [
-        tracks.FastaRecord(f"place{i}_sample{j}", *locus, drawn[i, j]) for i, locus in enumerate(loci) for j in range(drawn.shape[1])
+        tracks.FastaRecord(f"place{i}_sample{j}", *locus, drawn[i, j]) for i, locus in enumerate(stretches) for j in range(drawn.shape[1])
     ]
     tracks.write_fasta(folder / "generated.fa", records)
     prompts = [data.genome.locus(contig, start, start + places.prompt) for contig, start in places.loci]
     tracks.write_bed(folder / "prompts.bed", [tracks.Interval(*place, f"place{i}") for i, place in enumerate(prompts)])
-    spread = gc_percent(drawn)
     bands = np.percentile(spread, [10, 90], axis=1)
     return [*names, "generated.fa", "prompts.bed", *plot_regions(folder, loci, window, real, generated, expected, bands)]
 

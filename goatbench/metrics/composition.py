@@ -46,7 +46,7 @@ def kmer_counts(codes: Codes, k: int) -> NDArray[np.int64]:
 def jensen_shannon_bits(a: ArrayLike, b: ArrayLike) -> float:
     """Jensen-Shannon divergence of two spectra (counts or probabilities, any total), in bits: 0 equal, 1 nothing in common.
 
-    Finite counts alone give a value above 0: compare with `spectrum_floor`.
+    Finite counts alone give a value above 0: see `spectrum_divergence`.
     """
     a, b = np.asarray(a, float), np.asarray(b, float)
     if a.shape != b.shape or not (a.sum() > 0 and b.sum() > 0):
@@ -57,11 +57,20 @@ def jensen_shannon_bits(a: ArrayLike, b: ArrayLike) -> float:
     return max(0.0, _relative_entropy_bits(a, middle) / 2 + _relative_entropy_bits(b, middle) / 2)
 
 
-def spectrum_floor(real: Codes, k: int) -> float:
-    """Divergence of real from real, in bits: the even against the odd rows of [rows, n]. No generator can be asked to be nearer."""
-    if real.ndim != 2 or len(real) < 2:
-        raise ValueError(f"the floor splits at least two rows of real sequence in halves, this has shape {real.shape}")
-    return jensen_shannon_bits(kmer_counts(real[::2], k), kmer_counts(real[1::2], k))
+def spectrum_divergence(generated: Codes, real: Codes, k: int) -> float:
+    """Divergence in bits of generated [n, samples, W] from real [n, W] windows of the same n places, from samples of one size.
+
+    One sample of the even places against the real windows of the odd ones, and the other way round; the mean over both and all samples.
+    With real[:, None] as generated it is the floor: what a perfect generator gets on average.
+    """
+    if generated.ndim != 3 or real.ndim != 2 or len(generated) != len(real) or len(real) < 2:
+        raise ValueError(f"[n, samples, W] and [n, W] windows of 2 or more places are compared, not {generated.shape} and {real.shape}")
+    halves = slice(0, None, 2), slice(1, None, 2)
+    found = []
+    for here, there in (halves, halves[::-1]):
+        other = kmer_counts(real[there], k)
+        found += [jensen_shannon_bits(kmer_counts(generated[here, sample], k), other) for sample in range(generated.shape[1])]
+    return float(np.mean(found))
 
 
 def longest_homopolymer(codes: Codes) -> int:

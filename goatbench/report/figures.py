@@ -111,6 +111,7 @@ def _curves(card: TaskCard, board: Board, group: Group, looks: Mapping[str, Look
             for curve in sample.record.curves:
                 where = {name: value for name, value in curve.conditions.items() if name in card.primary_conditions}
                 is_headline = all(card.primary_conditions[name] == value for name, value in where.items())
+                is_headline = is_headline and "reference" not in curve.conditions
                 if curve.x_name not in ("depth", card.column_condition, card.column_label) and is_headline and len(curve.x) > 1:
                     found.setdefault((curve.name, curve.unit, curve.x_name), {}).setdefault(row.name, []).append(curve)
     for (name, unit, x_name), by_row in sorted(found.items()):

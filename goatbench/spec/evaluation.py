@@ -35,7 +35,8 @@ class ImageEvaluationSpec(Strict):
 class GenomeEvaluationSpec(Strict):
     """batch_tokens: tokens of one forward pass. both_strands: score the reverse complement as well.
     num_targets, num_blocks: genome_length scores the last num_targets bases of windows of every context, at num_blocks places.
-    prompt, generate, num_prompts, num_samples: free running (genome_gc). gc_window: bases of one GC window.
+    prompt, generate, num_prompts, num_samples: free running (genome_gc). gc_window: bases of one GC window, of which
+    generate holds a whole number.
     lengths: genome_memory. markov_orders, markov_interpolated: the Markov models beside the score, the last one over 0 to that order."""
 
     kind: Literal["genome"]
@@ -52,6 +53,12 @@ class GenomeEvaluationSpec(Strict):
     lengths: list[Annotated[int, Field(gt=0)]] = Field(min_length=1)
     markov_orders: list[Annotated[int, Field(ge=0, le=12)]] = [2, 6, 10]
     markov_interpolated: int = Field(default=12, ge=0, le=12)
+
+    @model_validator(mode="after")
+    def _whole_windows(self) -> GenomeEvaluationSpec:
+        if self.generate % self.gc_window:
+            raise ValueError(f"gc_window={self.gc_window} does not divide generate={self.generate}: set both, such as to one number")
+        return self
 
 
 class TextEvaluationSpec(Strict):

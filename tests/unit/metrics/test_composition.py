@@ -55,18 +55,25 @@ def test_jensen_shannon_by_hand():
         composition.jensen_shannon_bits([0, 0], [1, 1])
 
 
-def test_the_floor_shrinks_with_more_sequence_and_tells_a_generator_apart():
-    """Two samples of n counts over m cells differ by about (m - 1) / (4 n ln 2) bits each n: 63 cells, n = 8000 and 32000."""
-    rng = np.random.default_rng(1)
-    real = rng.choice(4, (1032, 66), p=[0.3, 0.2, 0.2, 0.3]).astype(np.uint8)
-    for rows in (250, 1000):
-        expected = 63 / (4 * rows / 2 * 64 * math.log(2))
-        assert composition.spectrum_floor(real[:rows], 3) == pytest.approx(expected, rel=0.4)
-    generated = rng.choice(4, (1000, 66)).astype(np.uint8)
-    away = composition.jensen_shannon_bits(composition.kmer_counts(generated, 3), composition.kmer_counts(real, 3))
-    assert away > 10 * composition.spectrum_floor(real, 3)
-    with pytest.raises(ValueError, match="two rows"):
-        composition.spectrum_floor(real[0], 3)
+@pytest.mark.parametrize(("k", "tolerance"), [(3, 0.5), (6, 0.1)])
+def test_the_floor_is_what_a_perfect_generator_gets(k, tolerance):
+    """Two samples of n counts over m cells differ by about (m - 1) / (4 n ln 2) bits each n: the tolerances are 3 of its deviations."""
+    rng, p = np.random.default_rng(1), [0.3, 0.2, 0.2, 0.3]
+    real, perfect = (rng.choice(4, shape, p=p).astype(np.uint8) for shape in ((200, 128), (200, 8, 128)))
+    floor = composition.spectrum_divergence(real[:, None], real, k)
+    assert composition.spectrum_divergence(perfect, real, k) == pytest.approx(floor, rel=tolerance)
+    assert floor < composition.spectrum_divergence(rng.choice(4, perfect.shape).astype(np.uint8), real, k) * (1 - tolerance)
+    if k == 3:
+        assert floor == pytest.approx(2 * 63 / (4 * 100 * 126 * math.log(2)), rel=tolerance)
+
+
+def test_every_half_and_sample_counts_once():
+    """Places A and C: a sample of A at both is 0 from the first place and 1 from the second; a sample as real is 1, A and C apart."""
+    real = np.stack([dna("AAAA"), dna("CCCC")])
+    generated = np.stack([np.stack([dna("AAAA"), dna("AAAA")]), np.stack([dna("AAAA"), dna("CCCC")])])  # [place, sample, base]
+    assert composition.spectrum_divergence(generated, real, 1) == pytest.approx((1 + 0 + 1 + 1) / 4)
+    with pytest.raises(ValueError, match="2 or more places"):
+        composition.spectrum_divergence(generated[:1], real[:1], 1)
 
 
 def test_the_longest_run_by_regular_expression():

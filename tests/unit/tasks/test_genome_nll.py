@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -99,3 +100,22 @@ def test_below_what_compressors_reach_it_warns_up_to_a_context_of_1024(bits, con
     whole = Part("test", bits * math.log(2) * 100 * (1 + 1e-12), 100, None, None, None, None)
     found = _too_good(SimpleNamespace(model=SimpleNamespace(seq_len=context)), whole)
     assert len(found) == warns and all(f"{bits:.3f} bits per base at a context of {context}" in line for line in found)
+
+
+def test_uniform_and_markov_accuracy_by_hand(little):
+    """Uniform: 1 in 4. Markov-2: what follows most often in training after the two bases before it in the window (one, for the first)."""
+    letters = {"left": random_letters(170, 8)}
+    spec, data = little(letters)
+    training = random_letters(2000, 1)
+    followers: dict[str, Counter[str]] = {}
+    for order in (1, 2):
+        for start in range(len(training) - order):
+            followers.setdefault(training[start : start + order], Counter())[training[start + order]] += 1
+    right = total = 0
+    for start in range(0, 170 - 16, 16):
+        window = letters["left"][start : start + 17]
+        for place in range(1, 17):
+            counts = followers[window[max(0, place - 2) : place]]
+            right, total = right + (max(BASES, key=counts.__getitem__) == window[place]), total + 1
+    found = measured(spec, Scorer(np.full((4, 4), 0.25)), data, "accuracy")
+    assert found["uniform", "test"] == 0.25 and found["markov-2", "test"] == right / total
