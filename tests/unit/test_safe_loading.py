@@ -13,10 +13,13 @@ import goatbench.tasks as own_tasks
 FOLDERS = (Path(goatbench.__file__).parent, Path(next(iter(own_tasks.__path__))))
 UNSAFE_MODULES = {"pickle", "dill", "joblib", "marshal", "shelve"}
 ALLOWED = {"weights_only": True, "allow_pickle": False}
+WORDS = {*UNSAFE_MODULES, *ALLOWED, "torch.load", "from torch import"}  # a source without any of them need not be parsed
 
 
 def unsafe(source: str) -> list[int]:
     """Lines that could run what a file says."""
+    if not any(word in source for word in WORDS):
+        return []
     return [node.lineno for node in ast.walk(ast.parse(source)) if is_unsafe(node)]
 
 

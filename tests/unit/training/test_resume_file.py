@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from test_checkpoint import flip, truncate
 
 from goatbench.errors import UsageError
 from goatbench.spec import TrainerSpec
+from goatbench.training import resume
 from goatbench.training.classifier import Classifier
 from goatbench.training.fit import fit
 from goatbench.training.resume import ResumeFile
@@ -75,3 +77,26 @@ def test_a_file_of_another_kind_is_one_line(train, tmp_path, content):
     with pytest.raises(UsageError, match=r"resume\.ckpt is damaged .*remove it") as error:
         train()
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "saved"),
+    [
+        ({"checkpoint_minutes": 6}, [3, 6]),
+        ({}, [5]),  # every 10 minutes
+        ({"checkpoint_minutes": None}, []),
+        ({"checkpoint_minutes": 6, "checkpoint_steps": 2}, [2, 4, 6]),  # the clock starts again with every one that is written
+    ],
+)
+def test_a_checkpoint_is_written_every_so_many_minutes(train, monkeypatch, trainer, saved):
+    """On a clock by which each of the 8 steps takes two minutes; nothing is left to be trained after the last."""
+    now, found = [1000.0], []
+
+    def two_minutes_later(self, loss):
+        now[0] += 120
+
+    monkeypatch.setattr(Classifier, "check_finite", two_minutes_later)
+    monkeypatch.setattr(resume, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(ResumeFile, "save_checkpoint", lambda self, checkpoint, *_, **__: found.append(checkpoint["global_step"]))
+    train(**trainer)
+    assert found == saved
