@@ -214,6 +214,8 @@ def _train(spec: RunSpec, task: Any, net: Any, data: Any, record: dict[str, Any]
     training_hash = spec.training_hash(data.training_fingerprint, _with_plugins(source_hash(TRAINING_PARTS), record["plugins"]))
     checkpoint = Path(spec.runs_dir) / CHECKPOINTS / training_hash / WEIGHTS
     meta, reused = _weights(spec, task, net, data, checkpoint, record["run_id"])
+    if spec.trainer.precision == "bf16-true":
+        net.bfloat16()  # as it was trained, wherever that was done: weights that are found again come into a float32 net
     fit = meta["fit"]
     if not reused and rank() == 0:
         from .training.waiting import loader_notice

@@ -80,6 +80,7 @@ def fit(
         if trainer_spec.compile:
             module.net.compile()
         start = checkpoints.path if checkpoints.path.exists() else None
+        module.train()  # Lightning trains in the mode that it finds, and looking at the net's kernels leaves it in evaluation
         trainer.fit(module, datamodule=data, ckpt_path=start, weights_only=True)
         result = watch.result(trainer, checkpoints.resumed_at)
         if trainer.is_global_zero:

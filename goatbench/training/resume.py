@@ -28,6 +28,7 @@ from .ranks import is_distributed
 RESUME = "resume"
 SYNC_STEPS = 10  # on accelerators, several ranks agree in every tenth step: asking makes the device wait
 SAVE = 1  # below every signal number
+PARTS = {"state_dict", "optimizer_states", "lr_schedulers", "loops", "callbacks", "epoch", "global_step"}  # of Lightning's checkpoint
 
 
 class Checkpoints(lightning.Callback):
@@ -120,8 +121,11 @@ class ResumeFile(TorchCheckpointIO):
 
     def load_checkpoint(self, path: str | os.PathLike, map_location: Any = "cpu", weights_only: bool | None = True) -> dict[str, Any]:
         try:
-            return torch.load(path, map_location=map_location, weights_only=True)
-        except Exception as error:  # a damaged file can fail anywhere in the zip or the unpickler
+            content = torch.load(path, map_location=map_location, weights_only=True)
+            if lacking := PARTS - content.keys():
+                raise KeyError(*lacking)
+            return content
+        except Exception as error:  # a damaged file can fail anywhere in the zip, the unpickler or the layout
             raise UsageError(f"{path} is damaged ({type(error).__name__}): remove it, and the training starts anew") from error
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
-from domain_runs import RUNS, spec_of, train
+from domain_runs import RUNS, overridden, spec_of, train
 
 from goatbench.compose import compose
 from goatbench.execute import execute
+from goatbench.registry import tasks
 from goatbench.training.module import TrainingModule
 
 
@@ -38,3 +41,52 @@ def test_out_of_memory_in_training_is_said_and_changes_no_batch(tmp_path, monkey
     record = execute(compose([*RUNS["toy"], f"runs_dir={tmp_path}"]))
     assert record.status == "oom" and "9.00 GiB" in record.error.message and record.measurements == []
     assert not list(tmp_path.rglob("weights.pt")) and record.config["training"]["batch_size"] == 4
+
+
+@pytest.fixture
+def linear_dtypes(monkeypatch):
+    """phase -> dtypes that the linear layers gave in 'training', 'validation' and 'evaluation' of the runs that follow."""
+    found, phase = {}, [None]
+
+    def enter(task, method, name):
+        plain = getattr(task, method)
+
+        def entered(self, *args, **kwargs):
+            phase[0] = name
+            try:
+                return plain(self, *args, **kwargs)
+            finally:
+                phase[0] = None
+
+        monkeypatch.setattr(task, method, entered)
+
+    for name in ("vit_res224", "lm_length"):
+        enter(type(tasks.get(name)), "train", "training")
+        enter(type(tasks.get(name)), "measure", "evaluation")
+
+    def note(module, inputs, output):
+        if phase[0] is not None and isinstance(module, torch.nn.Linear):
+            key = "validation" if phase[0] == "training" and not module.training else phase[0]
+            found.setdefault(key, set()).add(output.dtype)
+
+    handle = torch.nn.modules.module.register_module_forward_hook(note)
+    yield found
+    handle.remove()
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true"])
+@pytest.mark.parametrize("domain", ["vision", "text"])
+def test_the_precision_asked_for_is_that_of_training_and_evaluation(domain, precision, linear_dtypes, tmp_path):
+    """Of the weights that were just trained and of those found again."""
+    small = ["attention=nope", "training.epochs=1", "data.num_train=9"]  # nope: priors compute in float32, whatever is asked for
+    run = overridden(domain, *small, f"trainer.precision={precision}", f"runs_dir={tmp_path}")
+    record = execute(compose(run))
+    assert record.status == "ok" and record.budget.steps == 2 and record.protocol["dtype"] == precision, record.error
+    assert linear_dtypes == {phase: {torch.bfloat16} for phase in ("training", "validation", "evaluation")}
+    linear_dtypes.clear()
+    again = execute(compose(run))
+    assert again.training.reused and linear_dtypes == {"evaluation": {torch.bfloat16}}
+    values = [m.value for m in record.measurements]
+    assert values == [m.value for m in again.measurements]
+    assert any(value is not None for value in values)
+    assert all(math.isfinite(value) for value in values if value is not None)

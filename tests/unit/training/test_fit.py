@@ -99,6 +99,15 @@ def test_same_seed_same_bits_for_any_worker_count(train, new_net, made_up_data):
     assert same == [True, True, True, False]
 
 
+def test_a_net_that_was_evaluated_before_is_trained_with_its_dropout(train, new_net):
+    nets = [new_net(), new_net().eval(), new_net()]
+    nets[2][3] = nn.Identity()
+    for net in nets:
+        train(net)
+    same = [torch.equal(nets[0][1].weight, net[1].weight) for net in nets]
+    assert same == [True, True, False]
+
+
 class Broken(nn.Module):
     """Its logits become `value` in the forward pass number `at` of training."""
 
