@@ -9,6 +9,10 @@ class UsageError(Exception):
     """What was wrong, the value, what is allowed, what to do, in one line. The command line prints it and exits with 2."""
 
 
+class RefusedError(UsageError):
+    """A mechanism, as it comes, cannot do what the task asks; found when its model is built. It leaves a record, so that boards say it."""
+
+
 class PreemptedError(Exception):
     """SIGUSR1 ended the run: no record, the same command with the same run id goes on. The command line exits with 75."""
 

@@ -2,7 +2,7 @@
 
 Order of things: a `started` marker on disk, model, data, checkpoint (found by its training hash, or trained), measurement,
 one record written once. Whatever goes wrong in between becomes a record with a status and a reason; what the user can put
-right (UsageError) leaves no record.
+right (UsageError) leaves no record, but a mechanism that the task refuses as it comes does.
 """
 
 from __future__ import annotations
@@ -20,11 +20,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import rank_failures
-from .errors import PreemptedError, RankError, UsageError
+from .errors import PreemptedError, RankError, RefusedError, UsageError
 from .records.canonical import digest
 from .records.environment import describe_environment, package_version
 from .records.examples import write_examples
-from .records.record import Budget, CodeInfo, Cost, ErrorInfo, ModelInfo, PluginInfo, RowRef, RunRecord, Status, TaskRef, TrainingInfo
+from .records.record import (
+    REFUSED,
+    Budget,
+    CodeInfo,
+    Cost,
+    ErrorInfo,
+    ModelInfo,
+    PluginInfo,
+    RowRef,
+    RunRecord,
+    Status,
+    TaskRef,
+    TrainingInfo,
+)
 from .records.source import TRAINING_PARTS, card_hash, code_info, module_hash, source_hash
 from .records.store import RunFolder, new_run_id
 from .registry import DATA_SOURCES, OWN, attentions, inner_attentions, tasks
@@ -76,7 +89,8 @@ def _with_plugins(own: str, plugins: list[PluginInfo]) -> str:
 def execute(composed: Composed, run_id: str | None = None, sweep_id: str | None = None) -> RunRecord | None:
     """Runs one specification to its end and returns the record that now lies in `runs_dir`.
 
-    Raises UsageError for what the user can put right; then no run folder remains. Raises PreemptedError when SIGUSR1 ended it; then
+    Raises UsageError for what the user can put right; then no run folder remains. Raises RefusedError, a kind of it, when the task and
+    the mechanism as it comes do not go together: that is a result, and leaves a record. Raises PreemptedError when SIGUSR1 ended it; then
     the folder remains without a record, and the same run id goes on. Every other failure is a record.
     Of several processes (Lightning starts the command once per rank) only the first keeps a folder and a record; the others
     take part in training and evaluation and return None.
@@ -116,6 +130,10 @@ def execute(composed: Composed, run_id: str | None = None, sweep_id: str | None 
         with _watch_ranks(folder, record) if is_one_of_several else contextlib.nullcontext():
             _run(spec, task, record, folder.path)
     except PreemptedError:
+        raise
+    except RefusedError as refusal:
+        error = ErrorInfo(kind=REFUSED, message=redact(str(refusal)))
+        folder.finish(RunRecord(**record, status=Status.FAILED, error=error, finished_at=_now()))
         raise
     except UsageError:
         shutil.rmtree(folder.path, ignore_errors=True)
@@ -191,7 +209,8 @@ def _run(spec: RunSpec, task: Any, record: dict[str, Any], folder: Path | None) 
         net = task.model(spec)
         record["model"] = ModelInfo(name=spec.model.name, **task.model_info(spec, net))
     except ValueError as error:
-        raise UsageError(str(error)) from error
+        chosen = any(key.startswith(("attention.", "model.")) for key in record["row"].variant)  # by the user, who can choose otherwise
+        raise (UsageError if chosen else RefusedError)(str(error)) from error
     data = task.data(spec)
     record["data"] = data.info
     record["protocol"] = task.protocol(spec)

@@ -234,7 +234,7 @@ def _close(job: Job) -> None:
             job.state = "interrupted" if code in (130, PREEMPTED, -signal.SIGTERM, -signal.SIGINT) else "crashed"
             job.detail = f"exit code {code}" + (f": {said}" if said else "")
         return
-    job.state = str(record.status)
+    job.state = record.ending
     job.detail = headline(record) if record.error is None else f"{record.error.kind}: {record.error.message}"
 
 

@@ -39,6 +39,7 @@ class Cell:
     difference: PairedDifference | None = None
     p_adjusted: float | None = None
     interval: tuple[float, float] | None = None  # where it is no t interval of summary or difference
+    interval_method: str | None = None  # of `interval`
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,7 +209,9 @@ def _failed(group: Group) -> Iterable[str]:
         for sample in group.rows[name].failed:
             record = sample.record
             assert record.error is not None
-            yield one_line(f"failed: {name} seed {record.seed}: {record.status}: {record.error.kind}: {record.error.message}")
+            how = "" if record.ending == "refused" else f"{record.status}: {record.error.kind}: "
+            word = "refused" if record.ending == "refused" else "failed"
+            yield one_line(f"{word}: {name} seed {record.seed}: {how}{record.error.message}")
 
 
 def _superseded(group: Group) -> Iterable[str]:

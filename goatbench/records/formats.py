@@ -1,6 +1,7 @@
 """Boards as files: Markdown, CSV, LaTeX, HTML, JSON and plain text. Equal boards give equal bytes; nothing holds a time.
 
-CSV and JSON carry every number unrounded in the metric's own unit; the others show what the terminal shows.
+CSV and JSON carry every number unrounded in the metric's own unit, and of every interval its ends (of the difference, if there is one)
+and its method; the others show what the terminal shows.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ TEXT_WIDTH = 160
 CSV_FIELDS = (
     "kind", "task", "version", "scale", "metric", "unit", "direction", "chance", "rank", "row", "marks", "local", "pareto", "column",
     "headline", "n", "mean", "sd", "half_width_95", "difference", "difference_n", "difference_sd", "difference_half_width_95", "p_holm",
-    "interval_low", "interval_high", "number", "text", "shared",
+    "interval_low", "interval_high", "interval_method", "number", "text", "shared",
 )  # fmt: skip
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
@@ -136,8 +137,12 @@ def _cell_data(cell: Cell) -> dict[str, Any]:
     if (d := cell.difference) is not None:
         data |= {"difference": d.mean, "difference_n": d.n, "difference_sd": d.sd, "difference_half_width_95": d.half_width}
         data["p_holm"] = cell.p_adjusted
-    if cell.interval is not None:
-        data |= {"interval_low": cell.interval[0], "interval_high": cell.interval[1]}
+    interval, method = cell.interval, cell.interval_method
+    if interval is None and (of := cell.difference or cell.summary) is not None and of.half_width is not None:
+        interval = of.mean - of.half_width, of.mean + of.half_width
+        method = "95 % t over seeds" if cell.difference is None else "95 % t over paired seeds"
+    if interval is not None:
+        data |= {"interval_low": interval[0], "interval_high": interval[1], "interval_method": method}
     return data
 
 

@@ -69,7 +69,7 @@ def _board(
         finished = row.finished
         cells = {column.key: cell_of(metric, finished, value) for value, column in columns.items()}
         if not finished:
-            cells[columns[headline].key if headline in columns else "seeds"] = Cell(str(row.failed[-1].record.status))
+            cells[columns[headline].key if headline in columns else "seeds"] = Cell(row.failed[-1].record.ending)
         cells |= {column.key: by_row[name] for column, by_row in extras if by_row[name].text}
         is_local = any(sample.is_local for sample in row.samples.values())
         is_control = row.attention in card.controls

@@ -22,6 +22,7 @@ from .statistics import TwoLevelMean, hierarchical_bootstrap
 
 MAX_ROWS = 50  # of a board, best first: each has files to read
 MAX_LISTED = 20
+METHOD = "95 % two-way bootstrap over seeds and examples"
 
 
 class ExampleFiles:
@@ -110,7 +111,7 @@ def with_intervals(rows: Sequence[Row], means: Mapping[str, TwoLevelMean], colum
         half = mean.half_width() if mean is not None else None
         if half is not None and column in row.cells and not row.is_reference:
             interval = (mean.mean - half, mean.mean + half)
-            row = replace(row, cells=row.cells | {column: replace(row.cells[column], interval=interval)})
+            row = replace(row, cells=row.cells | {column: replace(row.cells[column], interval=interval, interval_method=METHOD)})
         changed.append(row)
     return changed
 

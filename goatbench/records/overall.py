@@ -20,6 +20,7 @@ from .statistics import bootstrap_intervals, summarise
 BASELINES = ("rope", "rope_axial")  # plain RoPE of one axis and of two: the first that a task has
 COST_UNITS = ("MiB", "bytes", "s")
 RESAMPLES = 1000
+METHOD = "95 % percentile bootstrap over seeds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ def _headline(task: TaskScores, row: str) -> Cell:
 def _aggregate_cell(key: str, mean: float, interval: tuple[float, float] | None) -> Cell:
     factor, sign, digits = (100, "+", 2) if key == "gain" else (1, "", 2)
     ends = "" if interval is None else " [" + ",".join(f"{factor * end:{sign}.{digits}f}" for end in interval) + "]"
-    return Cell(f"{factor * mean:{sign}.{digits}f}{ends}", number=mean, interval=interval)
+    return Cell(f"{factor * mean:{sign}.{digits}f}{ends}", number=mean, interval=interval, interval_method=METHOD if interval else None)
 
 
 def _notes(tasks: list[TaskScores], complete: list[str], baselines: list[str | None], intervals: Mapping) -> Iterable[str]:
@@ -160,6 +161,6 @@ def _notes(tasks: list[TaskScores], complete: list[str], baselines: list[str | N
     if intervals:
         seeds = summarise([len(by_seed) for task in tasks for by_seed in task.scores.values()]).mean
         yield (
-            f"[ ]: 95 % percentile bootstrap over seeds ({RESAMPLES} draws, fixed seed), the same seeds for all rows and for tasks of one "
+            f"[ ]: {METHOD} ({RESAMPLES} draws, fixed seed), the same seeds for all rows and for tasks of one "
             f"domain; with about {seeds:.0f} seeds it is too narrow: read it as a lower bound of the uncertainty"
         )

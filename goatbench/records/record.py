@@ -182,6 +182,9 @@ class ErrorInfo(Strict):
     message: str
 
 
+REFUSED = "Refused"  # kind of the error of a run whose mechanism, as it comes, cannot do what the task asks
+
+
 class RunRecord(Strict):
     schema_version: Literal[1] = SCHEMA_VERSION
     run_id: str = Field(pattern=RUN_ID_PATTERN)
@@ -212,6 +215,11 @@ class RunRecord(Strict):
     examples: ExampleScores | None = None
     started_at: str  # UTC, ISO 8601
     finished_at: str | None = None
+
+    @property
+    def ending(self) -> str:
+        """The status, or 'refused': a failure that is known before anything was trained."""
+        return "refused" if self.error is not None and self.error.kind == REFUSED else str(self.status)
 
     @model_validator(mode="after")
     def _status_agrees(self) -> RunRecord:

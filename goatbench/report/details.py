@@ -54,7 +54,7 @@ def _run(metric: Metric, headline: Any, sample: Sample) -> RunView:
     record, measured = sample.record, sample.cells.get(headline)
     value = "" if measured is None or measured.value is None else f"{(100 if metric.percent else 1) * measured.value:.{metric.digits}f}"
     cost = next((f"{cost.value:.0f}" for cost in record.costs if cost.name == "train_cpu_seconds"), "")
-    return RunView(record.run_id, record.seed, str(record.status), value, cost)
+    return RunView(record.run_id, record.seed, record.ending, value, cost)
 
 
 def _facts(records: list[RunRecord]) -> list[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import fmean
@@ -15,15 +16,32 @@ from ..plots.heat_map import grids_of
 from ..records.board import Board, Row
 from ..records.costs import training_costs
 from ..records.grouping import Group
+from ..records.record import Curve as RecordCurve
 from ..records.record import TaskCard
 from ..records.statistics import summarise
 from .cost_chart import Point, cost_chart, frontier
 from .heat_table import heat_tables
 from .line_chart import line_chart
+from .panels import Panel, panels
 from .svg import Look
 from .verdict import headline, listed
 
 MAX_POINTS = 32  # of a curve; more are averaged
+NO_AXIS = ("depth", "head", "layer")  # of the heat map, and numbers that are no quantity
+LINES = ("head", "of")  # conditions of a curve that tell the lines of one panel apart
+TRUE = ("true", "real")  # lines that others are compared with
+SMALL_MULTIPLES = {  # name of a curve -> title, caption, how far below the highest value it is drawn
+    "log_prior": (
+        "Learned log-priors by offset",
+        "ln p (nats) that the log-prior alone, before any content, gives to the key so many tokens back, at the training length: a "
+        "panel a row and layer, a line a head. Rows without a prior, or with one of content, are left out; so is what lies more than "
+        "20 nats below the highest value.",
+        20.0,
+    ),
+    "relative_term": ("The prior's part by offset, true and learned", "Nats, up to a constant.", math.inf),
+    "sink_term": ("The prior's part by key, true and learned", "Nats, up to a constant.", math.inf),
+    "gc_track": ("GC along the genome, true and generated", "Grey: the true sequence, window by window.", math.inf),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,23 +122,46 @@ def _by_cost(card: TaskCard, board: Board, group: Group, looks: Mapping[str, Loo
 
 
 def _curves(card: TaskCard, board: Board, group: Group, looks: Mapping[str, Look]) -> Iterator[Figure]:
-    """Curves of the records over another axis than the board's columns, at the headline's conditions, means over seeds."""
-    found: dict[tuple[str, str, str], dict[str, list]] = {}
+    """Curves of the records over another axis than the board's columns, at the headline's conditions: means over seeds, or, where a
+    record has several of one name (a layer's, a head's, a region's), small multiples."""
+    found: dict[tuple[str, str, str], dict[str, list[list[RecordCurve]]]] = {}
     for row in board.rows:
         for sample in group.rows[row.name].finished if row.name in group.rows and row.is_plain else ():
+            of_record: dict[tuple[str, str, str], list[RecordCurve]] = {}
             for curve in sample.record.curves:
                 where = {name: value for name, value in curve.conditions.items() if name in card.primary_conditions}
                 is_headline = all(card.primary_conditions[name] == value for name, value in where.items())
                 is_headline = is_headline and "reference" not in curve.conditions
-                if curve.x_name not in ("depth", card.column_condition, card.column_label) and is_headline and len(curve.x) > 1:
-                    found.setdefault((curve.name, curve.unit, curve.x_name), {}).setdefault(row.name, []).append(curve)
+                if curve.x_name not in (*NO_AXIS, card.column_condition, card.column_label) and is_headline and len(curve.x) > 1:
+                    of_record.setdefault((curve.name, curve.unit, curve.x_name), []).append(curve)
+            for key, curves in of_record.items():
+                found.setdefault(key, {}).setdefault(row.name, []).append(curves)
     for (name, unit, x_name), by_row in sorted(found.items()):
-        lines = [line for row, curves in by_row.items() if (line := _mean_curve(row, curves)) is not None]
+        if any(len(curves) > 1 for samples in by_row.values() for curves in samples):
+            yield small_multiples(name, unit, x_name, {row: samples[0] for row, samples in by_row.items()}, set(card.primary_conditions))
+            continue
+        lines = [line for row, samples in by_row.items() if (line := _mean_curve(row, [curve for [curve] in samples])) is not None]
         if not lines or min(float(line.x[0]) for line in lines) <= 0:
             continue
         label = f"Line chart of {name} ({unit}) by {x_name} for {listed([line.name for line in lines])}."
         chart = line_chart(lines, Labels("", x_name, f"{name} ({unit})"), looks, label)
         yield Figure(f"{name} by {x_name}", chart, f"Mean over seeds, in up to {MAX_POINTS} stretches of the curves that the records hold.")
+
+
+def small_multiples(name: str, unit: str, x_name: str, by_row: Mapping[str, list[RecordCurve]], shared: set[str]) -> Figure:
+    """A panel a row and place; of the conditions that are not `shared` the one in LINES tells the lines of a panel apart."""
+    shown: dict[str, list[Curve]] = {}
+    for row, curves in by_row.items():
+        for curve in curves:
+            own = {key: f"{value}" for key, value in sorted(curve.conditions.items()) if key not in shared}
+            key = next((key for key in LINES if key in own), None)
+            value = own.pop(key) if key is not None else name
+            place = ", ".join([row, *(f"{key} {text}" for key, text in own.items())])
+            shown.setdefault(place, []).append(Curve(f"head {value}" if key == "head" else value, curve.x, curve.y))
+    title, caption, depth = SMALL_MULTIPLES.get(name, (f"{name} by {x_name}", "", math.inf))
+    told = [Panel(place, sorted(lines, key=lambda line: line.name in TRUE)) for place, lines in shown.items()]
+    caption = " ".join(filter(None, [caption, "Each row's first seed. All panels have the same axes."]))
+    return Figure(title, panels(told, x_name, f"{name} ({unit})", TRUE, depth), caption, is_wide=True)
 
 
 def _mean_curve(row: str, curves: list) -> Curve | None:

@@ -1,4 +1,4 @@
-"""docs/ci.md: the workflow is YAML that does what it says, its commands have these options, its suite is one."""
+"""docs/ci.md and README: the workflow is YAML that does what it says, its commands have these options, its suite is one."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import yaml
 from goatbench.cli import app
 from goatbench.regression.suite import read_suite
 
-TEXT = (Path(__file__).resolve().parents[3] / "docs" / "ci.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).resolve().parents[3]
+TEXT, README = (ROOT.joinpath(name).read_text(encoding="utf-8") for name in ("docs/ci.md", "README.md"))
 WORKFLOW, SUITE = re.findall(r"```yaml\n(.*?)```", TEXT, flags=re.S)
-COMMANDS = sorted(set(re.findall(r"(?:^|run: |`)(goatbench check[^`\n#]*)", TEXT, flags=re.M)))
+COMMANDS = sorted(set(re.findall(r"(?:^|run: |`)(goatbench check[^`\n#]*)", TEXT + README, flags=re.M)))
 
 
 def options(command: str) -> dict[str, str]:
@@ -37,6 +38,19 @@ def test_the_workflow_checks_summarises_and_uploads():
     assert upload["with"]["path"] == files["--junit"]
     (summary,) = [step for step in after if "run" in step]
     assert f'cat {files["--markdown"]} >> "$GITHUB_STEP_SUMMARY"' in summary["run"]
+
+
+def test_readme_has_the_same_workflow_in_short():
+    (text,) = re.findall(r"```yaml\n(.*?)```", README, flags=re.S)
+    short, whole = yaml.safe_load(text), yaml.safe_load(WORKFLOW)
+    (steps,), (all_steps,) = ([job["steps"] for job in one["jobs"].values()] for one in (short, whole))
+    assert short[True] == whole[True] and short["jobs"]["check"]["runs-on"] == whole["jobs"]["check"]["runs-on"]
+    told = [{key: step[key] for key in ("uses", "with", "if") if key in step} for step in all_steps]
+    for step in steps:
+        if "uses" in step:
+            assert step in told
+        else:
+            assert any(step["run"] in other.get("run", "") and step.get("if") == other.get("if") for other in all_steps), step
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -61,6 +61,21 @@ def test_csv_has_one_line_a_cell_and_agrees_with_json(card, records):
     assert headline == ["goat", "rope"]
 
 
+def test_every_interval_has_its_ends_and_its_method(card, make_record, records):
+    """0.42367 ± t(0.975, 2) 0.029484 / sqrt(3), t = 4.3027; of one seed there is no interval."""
+    single = make_record("nope", 0, {"raw": {(224, 12): 0.2, (512, 28): 0.1}}, run=99)
+    cells = {}
+    for against in (None, "rope"):
+        lines = csv.DictReader(io.StringIO(render(build_boards(card, [*records, single], against=against), "csv")))
+        cells[against] = {line["row"]: line for line in lines if line["column"] == "512"}
+    goat = cells[None]["goat"]
+    assert [float(goat[f"interval_{end}"]) for end in ("low", "high")] == pytest.approx([0.42367 - 0.07324, 0.42367 + 0.07324], abs=1e-4)
+    assert goat["interval_method"] == "95 % t over seeds"
+    assert cells["rope"]["goat"]["interval_method"] == "95 % t over paired seeds"
+    assert float(cells["rope"]["goat"]["interval_low"]) < 0.301 / 3 < float(cells["rope"]["goat"]["interval_high"]) < 0.2
+    assert cells[None]["nope"]["interval_low"] == cells[None]["nope"]["interval_method"] == ""
+
+
 def test_a_stranger_s_text_is_harmless_in_every_format(card, make_record):
     evil = {"=cmd": "<script>x</script> & 50% of $1_{2}#\\ \x1b[2J"}
     record = make_record(row={"attention": "goat", "variant": evil})

@@ -49,6 +49,7 @@ def test_the_bootstrap_spans_what_the_seeds_can_give(cards, records):
     (board,) = overall_boards(cards, records, [], "embedded")
     goat = next(row for row in board.rows if row.name == "goat")
     ends = (0.1 / 0.6 - 0.2 / 2.2) / 2, (0.12 / 0.62 - 0.2 / 2.2) / 2
+    assert goat.cells["gain"].interval_method == "95 % percentile bootstrap over seeds"
     assert goat.cells["gain"].interval == pytest.approx(ends) and goat.cells["rank"].interval == (2.0, 2.0)
     assert overall_boards(cards, records, [], "embedded") == [board]  # the same draws each time
 
