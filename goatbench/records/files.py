@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -98,7 +99,8 @@ def replacing(
         raise UsageError(f"cannot write {path}: {error.strerror or error}; {advice}") from None
     finally:
         if temporary is not None and os.path.lexists(temporary):
-            os.unlink(temporary)
+            with contextlib.suppress(OSError):  # a disk that has become read-only has said so already
+                os.unlink(temporary)
 
 
 def _link(temporary: str, path: Path) -> None:

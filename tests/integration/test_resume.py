@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import random
 import signal
+import tempfile
 import time
 from pathlib import Path
 
@@ -173,13 +174,42 @@ def test_a_full_disk_is_one_line_and_the_last_checkpoint_is_kept(unbroken, tmp_p
             save(content, file)
 
         patched.setattr(torch, "save", limited)
-        with pytest.raises(UsageError, match="No space left on device; what was saved before is kept") as caught:
-            run_in(tmp_path, "trainer.checkpoint_steps=3")
-    assert "\n" not in str(caught.value) and not list(tmp_path.rglob("*.tmp"))
-    assert len(list(tmp_path.rglob("resume.ckpt"))) == 1 and not list(tmp_path.rglob("weights.pt"))
-    record = run_in(tmp_path)
+        refused_and_finished("No space left on device", patched, unbroken, tmp_path)
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize("half_way", [False, True], ids=["between", "within"])
+def test_a_folder_that_becomes_read_only_is_one_line_and_the_last_checkpoint_is_kept(half_way, unbroken, tmp_path, monkeypatch):
+    """Between two checkpoints, or while the second is written: then its temporary file cannot be removed either."""
+    with monkeypatch.context() as patched:
+        save, calls = torch.save, []
+
+        def refuse(*_, **__):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+        def read_only_after_one(content, file):
+            calls.append(file)
+            if len(calls) > 1:
+                patched.setattr(os, "unlink", refuse)
+                refuse()
+            save(content, file)
+            if not half_way:
+                at_step(patched, 4, lambda: patched.setattr(tempfile, "mkstemp", refuse))
+
+        patched.setattr(torch, "save", read_only_after_one)
+        refused_and_finished("Read-only file system", patched, unbroken, tmp_path)
+
+
+def refused_and_finished(reason, patched, unbroken, folder):
+    """A disk that refuses the second checkpoint, after 6 steps, ends the run in one line; once it no longer does, the run goes on."""
+    with pytest.raises(UsageError, match=f"cannot write .*resume.ckpt: {reason}; what was saved before is kept") as caught:
+        run_in(folder, "trainer.checkpoint_steps=3")
+    patched.undo()
+    assert "\n" not in str(caught.value)
+    assert len(list(folder.rglob("resume.ckpt"))) == 1 and not list(folder.rglob("weights.pt"))
+    record = run_in(folder)
     assert "training went on from a checkpoint after 3 steps" in record.notes
-    (path,) = tmp_path.rglob("weights.pt")
+    (path,) = folder.rglob("weights.pt")
     assert equal(torch.load(path, weights_only=True)["state_dict"], unbroken("toy")[0])
 
 

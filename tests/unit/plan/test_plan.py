@@ -94,13 +94,13 @@ def test_large_weights_are_not_drawn_and_small_ones_are():
     assert torch.equal(net.norm.weight, torch.ones(512))
 
 
-@pytest.mark.slow
-def test_what_does_not_fit_is_refused_and_what_is_named_instead_fits(capsys):
-    asked = ["task=genome_nll", "scale=smoke", "attention=nope", "data.num_train=1024", "training.batch_size=64"]
+@pytest.mark.parametrize("task", [pytest.param("genome_nll", marks=pytest.mark.slow), "needle"])
+def test_what_does_not_fit_is_refused_and_what_is_named_instead_fits(task, capsys):
+    asked = [f"task={task}", "scale=smoke", "attention=nope", "data.num_train=1024", "training.batch_size=64"]
     (job,) = plan(*asked)
-    limit = job.peak // 3
+    limit = job.peak // 3 // 1000 * 1000
     with pytest.raises(SystemExit) as ended:
-        cli.main(["plan", *asked, "--memory", str(limit)])
+        cli.main(["plan", *asked, "--memory", f"{limit // 1000}kB"])
     out, err = capsys.readouterr()
     assert ended.value.code == 2 and "do not fit" in err
     assert out.count("(!)") == 1
