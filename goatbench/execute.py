@@ -24,20 +24,7 @@ from .errors import PreemptedError, RankError, RefusedError, UsageError
 from .records.canonical import digest
 from .records.environment import describe_environment, package_version
 from .records.examples import write_examples
-from .records.record import (
-    REFUSED,
-    Budget,
-    CodeInfo,
-    Cost,
-    ErrorInfo,
-    ModelInfo,
-    PluginInfo,
-    RowRef,
-    RunRecord,
-    Status,
-    TaskRef,
-    TrainingInfo,
-)
+from .records.record import Budget, CodeInfo, Cost, ErrorInfo, ModelInfo, PluginInfo, RowRef, RunRecord, Status, TaskRef, TrainingInfo
 from .records.source import TRAINING_PARTS, card_hash, code_info, module_hash, source_hash
 from .records.store import RunFolder, new_run_id
 from .registry import DATA_SOURCES, OWN, attentions, inner_attentions, tasks
@@ -132,8 +119,7 @@ def execute(composed: Composed, run_id: str | None = None, sweep_id: str | None 
     except PreemptedError:
         raise
     except RefusedError as refusal:
-        error = ErrorInfo(kind=REFUSED, message=redact(str(refusal)))
-        folder.finish(RunRecord(**record, status=Status.FAILED, error=error, finished_at=_now()))
+        folder.finish(RunRecord(**record, status=Status.FAILED, error=_error(refusal), finished_at=_now()))
         raise
     except UsageError:
         shutil.rmtree(folder.path, ignore_errors=True)

@@ -182,7 +182,7 @@ class ErrorInfo(Strict):
     message: str
 
 
-REFUSED = "Refused"  # kind of the error of a run whose mechanism, as it comes, cannot do what the task asks
+REFUSED = "RefusedError"  # kind of the error of a run whose mechanism, as it comes, cannot do what the task asks
 
 
 class RunRecord(Strict):

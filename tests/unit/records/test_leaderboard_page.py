@@ -23,10 +23,10 @@ def test_the_committed_page_is_up_to_date(tmp_path, capsys):
     assert len((RESULTS / "LEADERBOARD.md").read_text().splitlines()) < 1500
 
 
-def test_a_board_of_400_records_among_ten_thousand_in_under_three_seconds(tmp_path, capsys):
+def test_a_board_of_400_records_among_ten_thousand_in_under_a_second(tmp_path, capsys):
     """25 tasks of 400 records (80 rows, five seeds): those of the other 24 are not read."""
     paths = _publish(tmp_path, 400, ["genome_nll", *(f"other_{i}" for i in range(24))])
-    _assert_a_board_takes_three_seconds(tmp_path, paths, idle_yardstick=0.06)
+    _assert_a_board_takes(1, tmp_path, paths, idle_yardstick=0.06)
     assert capsys.readouterr().out.count("row7") >= 11  # row7 and row70 to row79
 
 
@@ -34,7 +34,7 @@ def test_a_board_of_400_records_among_ten_thousand_in_under_three_seconds(tmp_pa
 def test_a_board_of_ten_thousand_records_in_under_three_seconds(tmp_path, capsys):
     """All of one task: 2,000 rows, five seeds."""
     paths = _publish(tmp_path, 10_000, ["genome_nll"])
-    _assert_a_board_takes_three_seconds(tmp_path, paths, idle_yardstick=1.5)
+    _assert_a_board_takes(3, tmp_path, paths, idle_yardstick=1.5)
     assert len(set(re.findall(r"row\d+", capsys.readouterr().out))) == 2000
 
 
@@ -54,12 +54,12 @@ def _publish(folder: Path, count: int, names: list[str]) -> list[Path]:
     return paths
 
 
-def _assert_a_board_takes_three_seconds(folder: Path, paths: list[Path], idle_yardstick: float) -> None:
-    """Three seconds of processor time are scaled by what json.loads takes for these files now; idle_yardstick: on an idle core of the
-    machine where this was written."""
+def _assert_a_board_takes(seconds: float, folder: Path, paths: list[Path], idle_yardstick: float) -> None:
+    """At most so many seconds of processor time, scaled by what json.loads takes for these files now; idle_yardstick: on an idle core
+    of the machine where this was written."""
     yardstick = _cpu_seconds(lambda: [json.loads(path.read_bytes()) for path in paths])
     taken = _cpu_seconds(lambda: print_boards(Asked(("genome_nll",)), Places(None, str(folder))))
-    assert taken < 3 * max(1.0, yardstick / idle_yardstick), (taken, yardstick)
+    assert taken < seconds * max(1.0, yardstick / idle_yardstick), (taken, yardstick)
 
 
 def _cpu_seconds(work) -> float:
