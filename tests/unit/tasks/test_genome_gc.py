@@ -11,7 +11,7 @@ from goatbench.compose import compose
 from goatbench.errors import UsageError
 from goatbench.tasks.genome_gc import GENOME_GC, _all_measurements, _track_measurements, expected_gc
 from goatbench.tasks.genome_gc_files import file_name, plot_regions
-from goatbench.tasks.genome_gc_places import Places, autocorrelation, lag_curve, places_of, window_gc
+from goatbench.tasks.genome_gc_places import Places, autocorrelation, lag_curve, places_of, track_curves, window_gc
 
 MODE = "free_running"
 
@@ -32,6 +32,16 @@ def test_only_windows_that_touch_are_neighbours():
     curve = lag_curve(track, gap, {"mode": "free_running"})[0]
     assert curve.x == [1, 2] and curve.y == found[:2].tolist() and curve.n == 2
     assert lag_curve(np.ones(6), gap, {}) == []  # defined nowhere
+
+
+def test_tracks_lie_along_their_contig():
+    shown = places(("b", 0), ("a", 600), ("a", 100))
+    found = track_curves({"true": np.array([1.0, 2.0, 3.0]), "generated": np.array([4.0, 5.0, 6.00049])}, shown, "test")
+    assert [(curve.conditions["contig"], curve.conditions["of"], curve.y) for curve in found] == [
+        ("b", "true", [1.0]), ("b", "generated", [4.0]), ("a", "true", [3.0, 2.0]), ("a", "generated", [6.0, 5.0]),
+    ]  # fmt: skip
+    starts = {start + shown.prompt for contig, start in shown.loci if contig == "a"}
+    assert found[2].x == [start / 1000 for start in sorted(starts)] and found[0].conditions["split"] == "test"
 
 
 def test_gc_windows_lie_within_what_is_generated():
