@@ -84,6 +84,9 @@ def test_a_perfect_generator_is_at_the_floor_and_a_wrong_one_above_it(tmp_path, 
         js = {m.conditions.get("reference"): m.value for m in measurements if m.metric == name and m.conditions["mode"] == MODE}
         assert js[None] == pytest.approx(js["real"], rel=tolerance)
         assert js["real"] < js["markov-0..3"] * (1 - tolerance)
+    tracks = [c for c in curves if c.name == "gc_track"]
+    assert sorted({c.conditions["of"] for c in tracks}) == ["expected", "generated", "true"] and all(len(c.x) > 1 for c in tracks)
+    curves = [c for c in curves if c.name == "gc_autocorrelation"]
     modes = [(mode, reference) for mode in ("teacher_forced", MODE) for reference in (None, "markov-0..3")]
     assert [(c.conditions.get("mode"), c.conditions.get("reference")) for c in curves] == [(None, "real"), *modes]
     assert all(c.x == list(range(1, 17)) and c.n == 240 - 2 * 16 for c in curves)
