@@ -17,7 +17,7 @@ from goatbench.spec import GenomeRunSpec
 from .causal import BATCH_METHOD
 from .genome import SOURCE, TRAINING, GenomeTask, device_of, interpolated, letters_note, markov_models, write_inputs
 from .genome_gc_files import NO_BIGWIG, write_artifacts
-from .genome_gc_places import Places, autocorrelation, lag_curve, places_of, window_gc
+from .genome_gc_places import Places, autocorrelation, lag_curve, places_of, track_curves, window_gc
 
 if TYPE_CHECKING:
     import numpy as np
@@ -147,6 +147,7 @@ def _all_measurements(
     by_markov_expected = 100 * markov_expected(markov, places.codes)[:, -num_bases:].reshape(-1, window).mean(1)
     tracks = {"persistence": persistence, "constant": constant}
     measurements, curves = [], lag_curve(real, places, {"split": split, "reference": "real"})
+    curves += track_curves({"true": real, "expected": expected, "generated": window_gc(drawn, window).mean(1)}, places, split)
     for reference, track in {"": expected, name: by_markov_expected, **tracks}.items():
         measurements += _track_measurements("teacher_forced", reference, split, track, track, real, None, places)
         curves += lag_curve(track, places, _conditions("teacher_forced", reference, split)) if reference not in tracks else []

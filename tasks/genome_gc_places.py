@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -104,3 +105,19 @@ def lag_curve(track: np.ndarray, places: Places, conditions: dict[str, str]) -> 
         return []
     x, y, n = [float(lag + 1) for lag in lags], found[lags].tolist(), int(pairs[lags].min())
     return [Curve(name="gc_autocorrelation", unit="correlation", x_name="lag_windows", x=x, y=y, n=n, conditions=conditions)]
+
+
+def track_curves(tracks: Mapping[str, np.ndarray], places: Places, split: str) -> list[Curve]:
+    """GC of the windows of each contig along it, one curve a track; windows of other places on the contig lie beside them."""
+    starts: dict[str, dict[int, int]] = {}
+    for index, (contig, start) in enumerate(places.window_loci):
+        starts.setdefault(contig, {})[start] = index
+    return [
+        Curve(
+            name="gc_track", unit="%", x_name="position_kb", x=[start / 1000 for start in sorted(places_of_contig)],
+            y=[round(float(track[places_of_contig[start]]), 3) for start in sorted(places_of_contig)], n=places.window,
+            conditions={"split": split, "contig": contig, "of": name},
+        )
+        for contig, places_of_contig in starts.items()
+        for name, track in tracks.items()
+    ]  # fmt: skip

@@ -11,7 +11,7 @@ from goatbench.compose import compose
 from goatbench.errors import UsageError
 from goatbench.tasks.genome_gc import GENOME_GC, _all_measurements, _track_measurements, expected_gc
 from goatbench.tasks.genome_gc_files import file_name, plot_regions
-from goatbench.tasks.genome_gc_places import Places, autocorrelation, lag_curve, places_of, window_gc
+from goatbench.tasks.genome_gc_places import Places, autocorrelation, lag_curve, places_of, track_curves, window_gc
 
 MODE = "free_running"
 
@@ -32,6 +32,16 @@ def test_only_windows_that_touch_are_neighbours():
     curve = lag_curve(track, gap, {"mode": "free_running"})[0]
     assert curve.x == [1, 2] and curve.y == found[:2].tolist() and curve.n == 2
     assert lag_curve(np.ones(6), gap, {}) == []  # defined nowhere
+
+
+def test_tracks_lie_along_their_contig():
+    shown = places(("b", 0), ("a", 600), ("a", 100))
+    found = track_curves({"true": np.array([1.0, 2.0, 3.0]), "generated": np.array([4.0, 5.0, 6.00049])}, shown, "test")
+    assert [(curve.conditions["contig"], curve.conditions["of"], curve.y) for curve in found] == [
+        ("b", "true", [1.0]), ("b", "generated", [4.0]), ("a", "true", [3.0, 2.0]), ("a", "generated", [6.0, 5.0]),
+    ]  # fmt: skip
+    starts = {start + shown.prompt for contig, start in shown.loci if contig == "a"}
+    assert found[2].x == [start / 1000 for start in sorted(starts)] and found[0].conditions["split"] == "test"
 
 
 def test_gc_windows_lie_within_what_is_generated():
@@ -74,6 +84,9 @@ def test_a_perfect_generator_is_at_the_floor_and_a_wrong_one_above_it(tmp_path, 
         js = {m.conditions.get("reference"): m.value for m in measurements if m.metric == name and m.conditions["mode"] == MODE}
         assert js[None] == pytest.approx(js["real"], rel=tolerance)
         assert js["real"] < js["markov-0..3"] * (1 - tolerance)
+    tracks = [c for c in curves if c.name == "gc_track"]
+    assert sorted({c.conditions["of"] for c in tracks}) == ["expected", "generated", "true"] and all(len(c.x) > 1 for c in tracks)
+    curves = [c for c in curves if c.name == "gc_autocorrelation"]
     modes = [(mode, reference) for mode in ("teacher_forced", MODE) for reference in (None, "markov-0..3")]
     assert [(c.conditions.get("mode"), c.conditions.get("reference")) for c in curves] == [(None, "real"), *modes]
     assert all(c.x == list(range(1, 17)) and c.n == 240 - 2 * 16 for c in curves)
