@@ -31,6 +31,7 @@ lint: $(VENV)/.ready
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if v >= (3, 11) else f"goatbench needs Python 3.11 or newer, found {v[0]}.{v[1]}: make PYTHON=python3.11 ...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "setting up $(VENV): two to ten minutes, most of them PyTorch's"
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch torchvision
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"

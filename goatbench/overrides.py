@@ -41,6 +41,8 @@ def parse(line: str, sweep: bool = False) -> Override:
 
     try:
         override = OverridesParser.create().parse_override(line)
+        if not override.key_or_group:
+            raise HydraException
     except HydraException:
         key, equals, value = line.partition("=")
         quoted = f"; text with blanks, commas or brackets goes in two pairs of quotes: \"{key}='{value}'\"" if equals and value else ""

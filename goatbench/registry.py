@@ -20,6 +20,7 @@ from .errors import UsageError
 PLUGIN_GROUP = "goatbench.plugins"
 CONFIG_GROUP = "goatbench.configs"
 OWN = "goatbench"
+MAX_SHOWN = 60  # letters of an unknown name that an error repeats
 
 
 class Registry:
@@ -304,4 +305,5 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     known = list(known)
     guess = nearest(name, known)
     hint = f"; did you mean '{guess}'?" if guess else ";"
-    return f"unknown {kind} '{name}'{hint} known: {', '.join(known)}"
+    shown = name if len(name) <= MAX_SHOWN else f"{name[:MAX_SHOWN]}..."
+    return f"unknown {kind} '{shown}'{hint} known: {', '.join(known)}"

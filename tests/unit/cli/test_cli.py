@@ -59,6 +59,10 @@ MISTAKES = [
     (["plan", "seed=1", "++seed=2"], "seed is given twice, as seed=1 and ++seed=2"),
     (["export", "20261129t202833-0d61a9b3-ffffff"], "Missing option"),
     (["data", "chek"], "No such command 'chek'"),
+    (["run", "=3"], "cannot read '=3': write key=value"),
+    (["plan", "task=needle", "=3"], "cannot read '=3': write key=value"),
+    (["run", "task=genome_nll", "data=fasta", "data.fasta=no.fa", "data.split=instadeep"], "data.fasta=no.fa: there is no such file"),
+    (["run", f"task={'x' * 3000}"], f"unknown task '{'x' * 60}...'"),
 ]
 
 
