@@ -18,6 +18,7 @@ from .philox import AUGMENTATION, uniforms
 from .split import Split
 from .transforms import NUM_UNIFORMS, EvaluationTransform, Normalise, TrainingTransform, to_array, with_channels
 
+COPY = 0x1E3779B97F4A7C15  # any odd number: the id of copy c is the image's, exclusive-or c times this
 Batch = tuple[Tensor, Tensor, Tensor]  # images float32 [B, C, h, w], labels int64 [B], ids int64 [B]
 
 
@@ -50,7 +51,8 @@ class Batches(Dataset):
 
 @dataclass
 class TrainingImages(Batches):
-    """Augmented training images. What a sample looks like depends on (seed, epoch, its id) and on nothing else.
+    """Augmented training images. What a sample looks like depends on (seed, epoch, its id) and on nothing else. A further copy of an
+    image in an epoch has an id of its own, and so another look.
 
     An image that cannot be decoded is dropped: the batch is smaller by it, and its flag in `unreadable` (uint8 [n], in shared
     memory, so that worker processes count into it too) is set. UsageError, naming the file, beyond max_unreadable images, and
@@ -73,14 +75,15 @@ class TrainingImages(Batches):
 
     def batch(self, draws: list[Draw]) -> Batch:
         (epoch,) = {draw.epoch for draw in draws}
-        images, kept = [], []
+        images, kept, copies = [], [], []
         for draw in draws:
             if (image := self._open(draw.index)) is not None:
                 images.append(image)
                 kept.append(draw.index)
+                copies.append(draw.copy)
         if not images:
             raise UsageError(f"none of the {len(draws)} images of a batch could be decoded; check the data")
-        ids = self.split.ids[kept]
+        ids = self.split.ids[kept] ^ (np.array(copies, np.int64) * COPY & np.iinfo(np.int64).max)
         numbers = uniforms(self.seed, epoch, ids, NUM_UNIFORMS, AUGMENTATION)
         boxes = self.transform.boxes(numbers, np.array([image.size for image in images]))
         arrays = np.stack([to_array(self.transform(*of_one)) for of_one in zip(images, boxes, numbers, strict=True)])

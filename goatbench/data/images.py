@@ -112,7 +112,8 @@ class ImageData(lightning.LightningDataModule):
     def train_loader(self, epoch: int, start_step: int = 0) -> DataLoader:
         """The batches of an epoch from `start_step` on: a function of (seed, epoch) alone."""
         rank, world_size = self._place()
-        sampler = TrainSampler(self.split_size("train"), self.batch_size, self.seed, rank, world_size, self.accumulate)
+        place = (rank, world_size, self.accumulate)
+        sampler = TrainSampler(self.split_size("train"), self.batch_size, self.seed, *place, repeats=self.data.repeats)
         sampler.epoch, sampler.start_step = epoch, start_step
         return self._loader(self._training_set, sampler, sampler.local_batch_size, self.num_workers, drop_last=True)
 

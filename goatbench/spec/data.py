@@ -34,6 +34,7 @@ class ImageDataSpec(Strict):
     num_validation: int | None = Field(default=None, gt=0)
     num_test: int | None = Field(default=None, gt=0)
     max_unreadable: int = Field(default=0, ge=0)  # training images that may be skipped (and are counted) before the run fails
+    repeats: int = Field(default=1, ge=1, le=8)  # looks of an image in one epoch, which then has 1 / repeats of the images
     augmentation: AugmentationSpec
 
 

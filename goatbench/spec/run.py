@@ -22,6 +22,7 @@ LATER_FIELDS = {  # part.name -> default: no part of a run's identity at it, so 
     "attention.inner": "softmax",
     "attention.inner_options": {},
     "evaluation.streaming_grid": False,
+    "data.repeats": 1,
 }
 
 

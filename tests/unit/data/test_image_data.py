@@ -76,6 +76,21 @@ def test_a_samples_augmentation_depends_on_nothing_but_seed_epoch_and_id(embedde
     assert sum(torch.equal(one[i], later[i]) for i in one) < 5
 
 
+def test_repeated_augmentation_shows_an_image_in_several_ways(embedded, vit, evaluation):
+    def first_batch(repeats):
+        spec = embedded.model_copy(update={"repeats": repeats})
+        return next(iter(ImageData(spec, vit, evaluation, seed=3, batch_size=12).train_loader(0)))
+
+    images, labels, ids = first_batch(3)
+    assert len(ids.unique()) == 12 and int(ids.min()) >= 0
+    looks, their_labels = images.reshape(4, 3, -1), labels.reshape(4, 3)
+    assert (their_labels == their_labels[:, :1]).all()
+    assert all(not torch.equal(one[0], one[1]) and not torch.equal(one[1], one[2]) for one in looks)
+    once, of_once = first_batch(1), set(first_batch(1)[2].tolist())
+    kept = [i for i, number in enumerate(ids.tolist()) if number in of_once]  # the first look is that of an epoch without repeats
+    assert len(kept) == 4 and all(torch.equal(images[i], by_id([once])[int(ids[i])]) for i in kept)
+
+
 def test_accumulation_splits_the_batches_of_the_optimizer(embedded, vit, evaluation):
     whole = ImageData(embedded, vit, evaluation, seed=0, batch_size=32)
     parts = ImageData(embedded, vit, evaluation, seed=0, batch_size=32, accumulate=4)

@@ -32,6 +32,20 @@ def test_steps_are_the_same_for_1_2_and_4_processes():
     assert steps(103, 8, 1, 0) != steps(103, 8, 1, 1)
 
 
+def test_repeats_are_looks_of_the_same_images_in_one_step_for_every_number_of_processes():
+    def drawn(world_size):
+        ranks = [list(TrainSampler(40, 12, 5, rank, world_size, repeats=3)) for rank in range(world_size)]
+        size = 12 // world_size
+        return [sorted(draw for rank in ranks for draw in rank[step * size :][:size]) for step in range(3)]
+
+    assert drawn(1) == drawn(2) == drawn(3)
+    for step in drawn(1):
+        assert {draw.copy for draw in step} == {0, 1, 2} and len(set(step)) == 12 and len({draw.index for draw in step}) == 4
+    assert len({draw.index for step in drawn(1) for draw in step}) == 12
+    first = list(TrainSampler(40, 12, 5, 0, 3, repeats=3))
+    assert len({draw.index for draw in first}) == len(first)  # with as many ranks as copies, each rank has one of each image
+
+
 def test_batch_size_errors():
     with pytest.raises(UsageError, match=r"multiple of processes x trainer\.accumulate = 3 x 1"):
         TrainSampler(100, 8, 0, 0, 3)
