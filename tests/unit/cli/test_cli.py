@@ -102,7 +102,7 @@ QUICK = [
     ["show", "vit_res512"],
     ["show", "goat"],
     ["show", "embedded"],
-    ["show", "20261129t202833-0d61a9b3-1f7ad4"],
+    ["show", "20261130t100746-0d61a9b3-daf159"],
     ["leaderboard", "vit_res512", "--runs-dir", "."],
     ["leaderboard", "--overall", "--runs-dir", "."],
     ["compare", "goat", "rope", "--runs-dir", "."],

@@ -15,7 +15,7 @@ from goatbench.records.record import RunRecord
 from goatbench.show_run import load_run, reproduction_lines, run_lines
 
 RESULTS = Path(__file__).resolve().parents[3] / "results"
-RUN = "20261129t202833-0d61a9b3-1f7ad4"  # genome_nll, goat, seed 2
+RUN = "20261130t100746-0d61a9b3-daf159"  # genome_nll, goat, seed 2
 PLACES = Places(None, str(RESULTS))
 
 
