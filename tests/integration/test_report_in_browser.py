@@ -36,7 +36,7 @@ def test_it_is_small(page):
 def test_it_renders_and_sorts(page, browser):
     browser.open(page, 1280)
     assert browser.value("document.querySelectorAll('figure svg, figure .heat').length") >= 5
-    assert browser.value("[...document.querySelectorAll('figure svg')].every(s => s.getBoundingClientRect().height > 200)")
+    assert browser.value("[...document.querySelectorAll('figure svg[role=img]')].every(s => s.getBoundingClientRect().height > 150)")
     browser.click(f"{HEADLINE} button")
     keys = browser.value(KEYS)
     assert browser.value(SORT) == "ascending" and len(keys) > 3 and keys == sorted(keys)

@@ -70,7 +70,7 @@ class TrainingWindows(Dataset):
 
     def loci(self, draws: Sequence[Draw]) -> list[tuple[str, int, bool]]:
         """(contig, start, other strand) of each draw."""
-        epochs, indices = (np.array(column) for column in zip(*draws, strict=True))
+        epochs, indices = np.array([(draw.epoch, draw.index) for draw in draws]).T
         numbers = np.empty((len(draws), 4))
         for epoch in np.unique(epochs).tolist():
             numbers[epochs == epoch] = uniforms(self.seed, epoch, indices[epochs == epoch], 4, WINDOWS)

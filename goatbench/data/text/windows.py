@@ -45,7 +45,7 @@ class TextTrainingWindows(Dataset):
 
     def starts(self, draws: Sequence[Draw]) -> np.ndarray:
         """int64 [n]: where in the shard the window of each draw begins."""
-        epochs, indices = (np.array(column) for column in zip(*draws, strict=True))
+        epochs, indices = np.array([(draw.epoch, draw.index) for draw in draws]).T
         numbers = np.empty((len(draws), 4))
         for epoch in np.unique(epochs).tolist():
             numbers[epochs == epoch] = uniforms(self.seed, epoch, indices[epochs == epoch], 4, WINDOWS)

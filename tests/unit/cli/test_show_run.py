@@ -28,7 +28,7 @@ def test_everything_of_a_record_is_there(record):
     text = "\n".join(run_lines(*load_run(RUN, PLACES)))
     for part in ("genome_nll@v1, scale embedded, seed 2", "1.8935±0.0011", "379133", "a7419d7a903b8407", "process CPU time", "AMD EPYC"):
         assert part in text
-    assert "training.epochs = 4" in text and "sources db4a5ee5" in text
+    assert "training.epochs = 4" in text and "sources 7273efea" in text
 
 
 def test_the_command_composes_the_very_same_run(record):
