@@ -195,7 +195,7 @@ def _run(spec: RunSpec, task: Any, record: dict[str, Any], folder: Path | None) 
         net = task.model(spec)
         record["model"] = ModelInfo(name=spec.model.name, **task.model_info(spec, net))
     except ValueError as error:
-        chosen = any(key.startswith(("attention.", "model.")) for key in record["row"].variant)  # by the user, who can choose otherwise
+        chosen = any(key.startswith(("attention.", "model.", "kernel")) for key in record["row"].variant)  # by the user, who can choose otherwise
         raise (UsageError if chosen else RefusedError)(str(error)) from error
     data = task.data(spec)
     record["data"] = data.info

@@ -37,7 +37,7 @@ class MadeUpImages(Dataset):
 
     def __getitem__(self, index) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         if isinstance(index, tuple):
-            _, index = index
+            index = index[1]
         if index >= self.size:
             raise IndexError(index)
         return torch.randn(1, 8, 8, generator=torch.Generator().manual_seed(index)), torch.tensor(index % 10), torch.tensor(index)
