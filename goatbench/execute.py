@@ -195,7 +195,8 @@ def _run(spec: RunSpec, task: Any, record: dict[str, Any], folder: Path | None) 
         net = task.model(spec)
         record["model"] = ModelInfo(name=spec.model.name, **task.model_info(spec, net))
     except ValueError as error:
-        chosen = any(key.startswith(("attention.", "model.", "kernel")) for key in record["row"].variant)  # by the user, who can choose otherwise
+        theirs = ("attention.", "model.", "kernel")  # chosen by the user, who can choose otherwise
+        chosen = any(key.startswith(theirs) for key in record["row"].variant)
         raise (UsageError if chosen else RefusedError)(str(error)) from error
     data = task.data(spec)
     record["data"] = data.info
