@@ -45,6 +45,7 @@ class Section(StrEnum):
     EVALUATIONS = "evaluations"
     TRAINERS = "trainers"
     LAUNCHERS = "launchers"
+    RECIPES = "recipes"
 
 
 @app.command()

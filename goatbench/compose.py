@@ -183,6 +183,9 @@ class Composer:
                 fitting = [name for name in self.tree.options(group) if self.tree.read(group, name).get("kind") == kind]
                 where = f"task={choices['task']} ({domain})"
                 raise UsageError(f"{group}={choices[group]} does not fit {where}; these do: {', '.join(fitting)}")
+        model = self.tree.model_of_recipe(choices["recipe"]) if "recipe" in choices else None
+        if model is not None and self.tree.read("model", model).get("kind") != kind_of(RUN_SPECS[domain], "model"):
+            raise UsageError(f"recipe={choices['recipe']} trains model {model}, which does not fit task={choices['task']} ({domain})")
 
     def _open_names(self, choices: dict[str, str], key: str) -> Iterable[Any]:
         """The names under one of OPEN_KEYS in the chosen file, which is the scale's where the overrides choose none."""

@@ -15,7 +15,7 @@ from typing import Any
 from .errors import UsageError
 from .registry import CONFIG_GROUP, OWN, nearest, plugin_entry_points, provider_of, unknown
 
-GROUPS = ("task", "attention", "scale", "model", "data", "evaluation", "trainer", "launch")
+GROUPS = ("task", "attention", "scale", "recipe", "model", "data", "evaluation", "trainer", "launch")
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,12 @@ class ConfigTree:
         entries = self.read("scale", f"{scale}/{setting}").get("defaults", [])
         return next((entry[f"/{group}"] for entry in entries if isinstance(entry, dict) and f"/{group}" in entry), None)
 
+    def model_of_recipe(self, recipe: str) -> str | None:
+        """The model that a recipe's file chooses."""
+        return next(
+            (entry["override /model"] for entry in self.read("recipe", recipe).get("defaults", []) if "override /model" in entry), None
+        )
+
     def check(self, group: str, name: str) -> None:
         """UsageError with the nearest name if the group has no such choice."""
         if name not in self.options(group):
@@ -87,9 +93,9 @@ class ConfigTree:
         return _load(self._files[group, name][0])
 
     def defaults(self) -> dict[str, str]:
-        """The choices of run.yaml: group -> name."""
+        """The choices of run.yaml: group -> name. A group that is optional has none."""
         root = _load(self.roots[0].path / "run.yaml")
-        return {group: name for entry in root["defaults"] if isinstance(entry, dict) for group, name in entry.items()}
+        return {group: name for entry in root["defaults"] if isinstance(entry, dict) for group, name in entry.items() if name}
 
     def comment(self, group: str, name: str) -> list[str]:
         """The comment a file opens with: its command, the expected time, the expected result and its source."""

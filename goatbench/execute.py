@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 CHECKPOINTS = "checkpoints"
 WEIGHTS = "weights.pt"
+SUMS = ("steps", "samples", "train_cpu_seconds", "train_wall_seconds", "train_wait_seconds")  # of a training, over its stages
 
 
 def job_key(spec: RunSpec) -> dict[str, Any]:
@@ -222,7 +223,8 @@ def _train(spec: RunSpec, task: Any, net: Any, data: Any, record: dict[str, Any]
     meta, reused = _weights(spec, task, net, data, checkpoint, record["run_id"])
     if spec.trainer.precision == "bf16-true":
         net.bfloat16()  # as it was trained, wherever that was done: weights that are found again come into a float32 net
-    fit = meta["fit"]
+    fit, first = meta["fit"], meta.get("first_fit")
+    total = {name: fit[name] + (first or {}).get(name, 0) for name in SUMS}
     if not reused and rank() == 0:
         from .training.waiting import loader_notice
 
@@ -238,15 +240,21 @@ def _train(spec: RunSpec, task: Any, net: Any, data: Any, record: dict[str, Any]
         learning_rate=spec.learning_rate,
         learning_rate_source=spec.learning_rate_source,
     )
-    record["budget"] = Budget(epochs=spec.training.epochs, steps=fit["steps"], samples=fit["samples"], batch_size=spec.training.batch_size)
+    record["budget"] = Budget(
+        epochs=spec.training.epochs, steps=total["steps"], samples=total["samples"], batch_size=spec.training.batch_size
+    )
     if fit.get("resumed_at_steps"):
         record["notes"] = [f"training went on from a checkpoint after {', '.join(map(str, fit['resumed_at_steps']))} steps"]
+    if first is not None:
+        said = f"first stage: {first['steps']:,} steps, {first['samples']:,} samples, {first['selected_on']} {first['selected_value']:.4f}"
+        record["notes"] = [*record.get("notes", []), f"{said} in epoch {first['selected_epoch']}; budget and costs hold it too"]
     record["data"] = data.info  # again: training has counted the images it had to skip
+    peak = max(fit["peak_memory_bytes"], first["peak_memory_bytes"] if first else 0)
     return [
-        Cost(name="train_cpu_seconds", value=fit["train_cpu_seconds"], unit="s", method="process CPU time, rank 0"),
-        Cost(name="train_wall_seconds", value=fit["train_wall_seconds"], unit="s", method="wall clock"),
-        Cost(name="train_wait_seconds", value=fit["train_wait_seconds"], unit="s", method="wall clock between batches, rank 0"),
-        Cost(name="train_peak_memory_bytes", value=fit["peak_memory_bytes"], unit="bytes", method=fit["peak_memory_method"]),
+        Cost(name="train_cpu_seconds", value=total["train_cpu_seconds"], unit="s", method="process CPU time, rank 0"),
+        Cost(name="train_wall_seconds", value=total["train_wall_seconds"], unit="s", method="wall clock"),
+        Cost(name="train_wait_seconds", value=total["train_wait_seconds"], unit="s", method="wall clock between batches, rank 0"),
+        Cost(name="train_peak_memory_bytes", value=peak, unit="bytes", method=fit["peak_memory_method"]),
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -21,8 +21,9 @@ def known_keys(model: type[BaseModel], prefix: str = "") -> list[str]:
     keys = []
     for name, field in model.model_fields.items():
         keys.append(prefix + name)
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            keys += known_keys(field.annotation, f"{prefix}{name}.")
+        for part in (field.annotation, *get_args(field.annotation)):  # X | None, too
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                keys += known_keys(part, f"{prefix}{name}.")
     return [key for key in keys if key != "domain"]
 
 
@@ -75,7 +76,7 @@ def _unknown_key(key: str, keys: list[str]) -> str:
         return f"unknown key '{key}'{hint} {parent} has: {', '.join(children)}"
     if key == "domain":
         return "domain belongs to the task and cannot be set; choose with task=NAME"
-    by_last = {known.rpartition(".")[2]: known for known in keys}
+    by_last = {known.rpartition(".")[2]: known for known in sorted(keys, key=lambda known: -known.count("."))}  # the outermost wins
     guess = by_last.get(last) or nearest(key, keys, KEY_CUTOFF) or by_last.get(nearest(last, by_last, KEY_CUTOFF) or "")
     hint = f"; did you mean '{guess}'?" if guess else ""
     return f"unknown key '{key}'{hint} (goatbench run --cfg job prints all keys)"

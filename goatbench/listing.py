@@ -23,6 +23,7 @@ SECTIONS = {
     "attentions": "attention",
     "models": "model",
     "scales": "scale",
+    "recipes": "recipe",
     "data": "data",
     "evaluations": "evaluation",
     "trainers": "trainer",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 
@@ -62,8 +63,8 @@ class ImageFolderSource:
                 raise UsageError(f"{top}: no folder {part}/; data.root must hold train/ and val/ (or validation/) of class folders")
         self._parts = found
         folders = {part: _class_folders(path) for part, path in found.items()}
-        if odd := sorted(set(folders["train"]) ^ set(folders["val"])):
-            raise UsageError(f"{top}: class folder '{odd[0]}' is in only one of train/ and {found['val'].name}/ ({len(odd)} such)")
+        if odd := sorted(set(folders["val"]) - set(folders["train"])):
+            raise UsageError(f"{top}: class folder '{odd[0]}' is in {found['val'].name}/ and not in train/ ({len(odd)} such)")
         self._classes = classes_of(folders["train"], class_map, str(top))
         self.class_names = tuple(sorted(self._classes, key=self._classes.__getitem__))
 
@@ -74,9 +75,16 @@ class ImageFolderSource:
 
     @cached_property
     def fingerprint(self) -> str:
+        return self._hash(self._files)
+
+    @cached_property
+    def training_fingerprint(self) -> str:
+        return self._hash(["train"])
+
+    def _hash(self, parts: Iterable[str]) -> str:
         whole = hashlib.sha256()
-        for part, files in self._files.items():
-            for path, size in files:
+        for part in parts:
+            for path, size in self._files[part]:
                 label = self._classes[path.split("/", 1)[0]]
                 whole.update(f"{part}\0{path}\0{size}\0{label}\n".encode(errors="surrogateescape"))
         return whole.hexdigest()

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any
 
 import lightning
+import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
@@ -52,6 +53,13 @@ class ImageData(lightning.LightningDataModule):
         self.source = load_source(data)
         if (found := len(self.source.class_names)) != model.num_classes:
             raise UsageError(f"model.num_classes={model.num_classes}, but {data.name} has {found} classes; set model.num_classes={found}")
+        shown = np.unique(self.source.split("test").labels)
+        self._test_classes = None if len(shown) == model.num_classes else shown
+        if self._test_classes is not None and evaluation.classes == "all":
+            raise UsageError(
+                f"the test images of {data.name} show {len(shown)} of {model.num_classes} classes: for a test set of fewer classes "
+                "(ImageNet-A, -R) set evaluation.classes=present, which compares the logits of these alone; or complete it"
+            )
         if batch_size > (found := self.split_size("train")):
             raise UsageError(f"training.batch_size={batch_size}, but {data.name} has {found} training images here; set a smaller one")
         if model.in_chans not in (1, 3):
@@ -68,7 +76,8 @@ class ImageData(lightning.LightningDataModule):
     @cached_property
     def training_fingerprint(self) -> str:
         """Of what can change trained weights: the test images are left out."""
-        return combine(self.source.fingerprint, self.data, ("train", "validation"))
+        whole = self.source.fingerprint
+        return combine(getattr(self.source, "training_fingerprint", whole), self.data, ("train", "validation"))
 
     @property
     def skipped(self) -> int:
@@ -87,6 +96,10 @@ class ImageData(lightning.LightningDataModule):
 
     def split_size(self, name: str) -> int:
         return len(self.split(name))
+
+    def scored_classes(self, split: str) -> np.ndarray | None:
+        """The class indices whose logits an evaluation compares, ascending; None: all. Not all only of a test set that shows fewer."""
+        return self._test_classes if split == "test" else None
 
     @property
     def normalise(self) -> Normalise:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -107,9 +108,16 @@ class ImageParquetSource:
 
     @cached_property
     def fingerprint(self) -> str:
+        return self._hash(self._shards)
+
+    @cached_property
+    def training_fingerprint(self) -> str:
+        return self._hash(["train"])
+
+    def _hash(self, parts: Iterable[str]) -> str:
         whole = hashlib.sha256()
-        for part, shards in self._shards.items():
-            for shard in shards:
+        for part in parts:
+            for shard in self._shards[part]:
                 whole.update(f"{part}\0{shard}\0{(self._root / shard).stat().st_size}\n".encode())
             whole.update(self._index[part][1])
         return whole.hexdigest()

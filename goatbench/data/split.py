@@ -38,7 +38,8 @@ class Split(Protocol):
 class ImageSource(Protocol):
     """Constructed as `Source(root, class_map)`, both None or a path. Importing and constructing it needs no torch.
 
-    fingerprint: hex hash of the content and its labels. origin: 'real: ...' or 'synthetic: ...' in one line.
+    fingerprint: hex hash of the content and its labels; of what is not test alone, a source with exchangeable test images may have a
+    training_fingerprint. origin: 'real: ...' or 'synthetic: ...' in one line.
     mean, std: one value a native channel, on the scale 0 to 1.
     """
 

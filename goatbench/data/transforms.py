@@ -6,7 +6,11 @@ All resizing is Pillow's (antialiased), as in the published evaluations: tensor 
 from __future__ import annotations
 
 import math
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -14,10 +18,11 @@ from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 from torch import Tensor
 
 from ..spec import AugmentationSpec
+from .split import IMAGENET_MEAN
 
 RESAMPLING = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 CROP_ATTEMPTS = 10  # torchvision's RandomResizedCrop
-NUM_UNIFORMS = 32  # per image: 2 an attempt, 2 for the place, flip, choice, blur, 3 jitter factors, 3 for their order; one spare
+NUM_UNIFORMS = 32  # per image: 2 an attempt, 2 for the place, flip, choice, blur, 3 jitter factors, 3 for their order, RandAugment
 SOLARIZE_THRESHOLD = 128  # DeiT III, ThreeAugment
 BLUR_RADIUS = (0.1, 2.0)  # DeiT III, ThreeAugment
 
@@ -76,7 +81,8 @@ class EvaluationTransform:
 
 @dataclass(frozen=True)
 class TrainingTransform:
-    """A random resized crop from the native image straight to (height, width), then ThreeAugment and colour jitter if asked for.
+    """A random resized crop from the native image straight to (height, width), then ThreeAugment, RandAugment and colour jitter if asked
+    for.
 
     Crop: area uniform in [crop_min_scale, 1] of the image, ratio log-uniform in [1 / crop_max_ratio, crop_max_ratio], ten attempts,
     then the largest centred crop within the ratios. Sides are real numbers: small images lose nothing to rounding.
@@ -110,13 +116,41 @@ class TrainingTransform:
         """bool [n]: which images are mirrored. Everything else here commutes with it, so that a batch is mirrored at once."""
         return (draws[:, 2 * CROP_ATTEMPTS + 2] < 0.5) & self.augmentation.horizontal_flip
 
+    @cached_property
+    def _rand_augment(self) -> Callable[[Image.Image], Image.Image]:
+        """With timm's own settings for training (timm.data.create_transform), but a magnitude just below 10: at 10 it keeps 0 bits of a
+        posterised image, which Pillow refuses."""
+        from timm.data.auto_augment import rand_augment_transform
+
+        settings = {
+            "translate_const": int(min(self.height, self.width) * 0.45), "interpolation": RESAMPLING[self.interpolation],
+            "img_mean": tuple(round(255 * mean) for mean in IMAGENET_MEAN), "magnitude_max": 9.999,
+        }  # fmt: skip
+        return rand_augment_transform(self.augmentation.rand_augment, settings)
+
     def __call__(self, image: Image.Image, box: np.ndarray, draws: np.ndarray) -> Image.Image:
         image = image.resize((self.width, self.height), RESAMPLING[self.interpolation], box=tuple(box.tolist()))
         if self.augmentation.three_augment:
             image = _three_augment(image, float(draws[23]), float(draws[24]))
+        if self.augmentation.rand_augment is not None:
+            with _global_draws(int(draws[31] * 2**32)):
+                image = self._rand_augment(image)
         if self.augmentation.color_jitter:
             image = _color_jitter(image, self.augmentation.color_jitter, draws[25:28], draws[28:31])
         return image
+
+
+@contextmanager
+def _global_draws(seed: int) -> Iterator[None]:
+    """timm draws from the two global generators: they begin at `seed` in this block, and are afterwards where they were."""
+    ours, numpys = random.getstate(), np.random.get_state()
+    random.seed(seed)
+    np.random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(ours)
+        np.random.set_state(numpys)
 
 
 def _three_augment(image: Image.Image, choice: float, blur: float) -> Image.Image:

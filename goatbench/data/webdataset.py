@@ -10,6 +10,7 @@ import hashlib
 import io
 import os
 import re
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 
@@ -94,8 +95,8 @@ class ImageWebdatasetSource:
         numbers = {label for label in labels["train"] | labels["val"] if label.isdigit()}
         if numbers:
             return self._numbered(labels, numbers)
-        if odd := sorted(labels["train"] ^ labels["val"]):
-            raise UsageError(f"{self._root}: class '{odd[0]}' is in only one of the training and validation shards ({len(odd)} such)")
+        if odd := sorted(labels["val"] - labels["train"]):
+            raise UsageError(f"{self._root}: class '{odd[0]}' is in the validation shards and not in those of training ({len(odd)} such)")
         return classes_of(sorted(labels["train"]), self._class_map, str(self._root))
 
     def _numbered(self, labels: dict[str, set[str]], numbers: set[str]) -> dict[str, int]:
@@ -122,9 +123,16 @@ class ImageWebdatasetSource:
 
     @cached_property
     def fingerprint(self) -> str:
+        return self._hash(self._shards)
+
+    @cached_property
+    def training_fingerprint(self) -> str:
+        return self._hash(["train"])
+
+    def _hash(self, parts: Iterable[str]) -> str:
         whole = hashlib.sha256()
-        for part, shards in self._shards.items():
-            for shard in shards:
+        for part in parts:
+            for shard in self._shards[part]:
                 whole.update(f"{part}\0{shard}\0{(self._root / shard).stat().st_size}\n".encode())
             places, names, labels = self._index[part]
             for (_, _, size), name, label in zip(places.tolist(), names.tolist(), labels, strict=True):

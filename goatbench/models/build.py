@@ -19,6 +19,7 @@ def build_vit(spec: VitSpec, attention: AttentionSpec, kernel: Kernel | str = "a
     return GoatViT(
         *_mechanism(attention, attention.options_2d, kernel),
         img_size=spec.image_size,
+        position_size=spec.position_size,
         patch_size=spec.patch_size,
         in_chans=spec.in_chans,
         num_classes=spec.num_classes,

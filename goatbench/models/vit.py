@@ -41,7 +41,7 @@ class GoatViT(Backbone, Eva):
     kernel:     attention kernel; the default chooses by the problem. gate: of attention's output, see `SelfAttention`.
     inner:      class of the inner attention, or its name in `goatbench.registry.inner_attentions`; inner_options go to its constructor.
     img_size:   training size in pixels, int or (height, width); defines `train_grid`. Any other size that is a multiple of
-                patch_size is accepted at any time.
+                patch_size is accepted at any time. position_size: the size whose grid the scheme is made for; None: img_size.
     global_pool, use_fc_norm: timm's meaning; pooling defaults to 'token' with a class token and to 'avg' without one.
     init_values: initial LayerScale, None for none. head_init_scale: 1, not timm's 0.001, with which a short training is still busy
                 growing its head (embedded scale, 4 epochs: 50 against 63 % top-1). The other arguments are timm's.
@@ -63,6 +63,7 @@ class GoatViT(Backbone, Eva):
         kernel: Kernel | None = None,
         *,
         img_size: int | tuple[int, int] = 224,
+        position_size: int | tuple[int, int] | None = None,
         patch_size: int | tuple[int, int] = 16,
         in_chans: int = 3,
         num_classes: int = 1000,
@@ -119,13 +120,15 @@ class GoatViT(Backbone, Eva):
             self.rope = GridPositions(self.patch_embed.grid_size, self.num_prefix_tokens)
             self.lanes = lanes
             build = partial(inner_class(inner), **(inner_options or {}))
-            self._install_attention(position, options or {}, kernel, num_heads, qkv_bias, gate, build)
+            made_for = self.rope.train_grid if position_size is None else self._grid_of(as_pair(position_size))
+            self._install_attention(position, options or {}, made_for, kernel, num_heads, qkv_bias, gate, build)
             self._draw_weights(seed)
 
     def _install_attention(
         self,
         position: str | Callable[..., PositionScheme],
         options: dict[str, Any],
+        grid: tuple[int, int],
         kernel: Kernel | None,
         num_heads: int,
         qkv_bias: bool,
@@ -141,12 +144,16 @@ class GoatViT(Backbone, Eva):
             num_heads=num_heads,
             num_kv_heads=num_heads,
             head_dim=self.embed_dim // num_heads,
-            train_extent=self.rope.train_grid,
+            train_extent=grid,
             num_prefix=self.num_prefix_tokens,
         )
         scheme = scheme_factory(position, self.lanes)(inner.func.scheme_shape(shape), **options)
         for index, block in enumerate(self.blocks):
             block.attn = VitAttention(shape, scheme.for_layer(index), kernel, self.lanes, qkv_bias, inner, index, gate)
+
+    def _grid_of(self, size: tuple[int, int]) -> tuple[int, int]:
+        check_size(size, self.patch_embed.patch_size)
+        return size[0] // self.patch_embed.patch_size[0], size[1] // self.patch_embed.patch_size[1]
 
     # Initialisation ------------------------------------------------------------------------------------------------
 

@@ -62,7 +62,7 @@ def plan_jobs(
     limit = None if memory is None else parse_bytes(memory)
     composer = Composer(config_dir)
     lines = composer.split_sweep(overrides)
-    jobs = [(_label(line, overrides), composer.compose(line).spec) for line in lines]
+    jobs = [job for line in lines for job in _stages(_label(line, overrides), composer.compose(line).spec)]
     names = {name for name in tasks.names() for _, spec in jobs if throughput is None and tasks.get(name).card.domain == spec.domain}
     records = list(iter_records(results_root(), [], names)) if names else []
     known: dict[str, tuple[int, int, int | str, Fit | None]] = {}
@@ -79,6 +79,11 @@ def plan_jobs(
             planned.append(Planned(label, spec, amount, params, flops * amount.samples, peak, rate, fit, training))
             bar.advance()
     return planned
+
+
+def _stages(label: str, spec: Any) -> list[tuple[str, Any]]:
+    """A training with an earlier stage counts as two jobs."""
+    return [(label, spec)] if spec.first_stage is None else [(f"{label}, first stage", spec.first_stage), (label, spec)]
 
 
 def _label(line: list[str], overrides: list[str]) -> str:

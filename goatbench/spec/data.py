@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from ..records.record import NAME_PATTERN
 from .strict import Strict
@@ -21,6 +22,17 @@ class AugmentationSpec(Strict):
     mixup: float = Field(default=0.0, ge=0)
     cutmix: float = Field(default=0.0, ge=0)
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    rand_augment: str | None = None  # as timm writes it
+
+    @field_validator("rand_augment")
+    @classmethod
+    def _is_timms(cls, text: str | None) -> str | None:
+        if text is not None and not re.fullmatch(r"rand(-([nm]|inc)\d{1,2}|-(mstd|p)\d{1,2}(\.\d+)?)*", text):
+            raise ValueError(
+                f"'{text}' is not written as timm does: rand, then -m (magnitude), -n (operations), -mstd, -p, -inc "
+                "with a number each, such as rand-m9-mstd0.5-inc1"
+            )
+        return text
 
 
 class ImageDataSpec(Strict):

@@ -5,16 +5,27 @@ from __future__ import annotations
 import json
 from typing import ClassVar
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
-from .data import GenomeDataSpec, ImageDataSpec, StoryDataSpec, TextDataSpec, ToyDataSpec
+from .data import AugmentationSpec, GenomeDataSpec, ImageDataSpec, StoryDataSpec, TextDataSpec, ToyDataSpec
 from .evaluation import GenomeEvaluationSpec, ImageEvaluationSpec, StoryEvaluationSpec, TextEvaluationSpec, ToyEvaluationSpec
 from .image_size import misfit, size_label
 from .models import DecoderSpec, VitSpec
 from .run import RunSpec
+from .strict import Strict
 from .tasks import SequenceTaskSpec, VisionTaskSpec
+from .training import TrainingSpec
 
 DOMAIN_AXES = {"vision": 2, "genome": 1, "text": 1, "toy": 1, "stories": 1}  # axes of position
+
+
+class PretrainingSpec(Strict):
+    """An earlier stage of a training, at model.position_size and with a recipe of its own; its best weights begin the rest."""
+
+    training: TrainingSpec
+    drop_path: float = Field(ge=0, lt=1)
+    repeats: int = Field(default=1, ge=1, le=8)
+    augmentation: AugmentationSpec
 
 
 class VisionRunSpec(RunSpec):
@@ -26,6 +37,34 @@ class VisionRunSpec(RunSpec):
     model: VitSpec
     data: ImageDataSpec
     evaluation: ImageEvaluationSpec
+    pretraining: PretrainingSpec | None = None
+
+    @model_validator(mode="after")
+    def _stages_fit(self) -> VisionRunSpec:
+        if (self.pretraining is None) != (self.model.position_size is None):
+            raise ValueError("pretraining and model.position_size (the size of that stage in pixels) go together: set both or none")
+        stages = [("data.", self.data.augmentation)]
+        if self.pretraining is not None:
+            self.check_recipe(self.pretraining.training, "pretraining.training.")
+            stages.append(("pretraining.", self.pretraining.augmentation))
+        for where, augmentation in stages:
+            if augmentation.rand_augment is not None and self.model.in_chans != 3:
+                raise ValueError(f"{where}augmentation.rand_augment works on colours: set model.in_chans=3, or rand_augment=null")
+        return self
+
+    @property
+    def first_stage(self) -> VisionRunSpec | None:
+        """The earlier stage as a run of its own, where there is one."""
+        if (first := self.pretraining) is None:
+            return None
+        size = self.model.position_size
+        return self.model_copy(update={
+            "training": first.training,
+            "model": self.model.model_copy(update={"image_size": size, "drop_path": first.drop_path}),
+            "data": self.data.model_copy(update={"repeats": first.repeats, "augmentation": first.augmentation}),
+            "evaluation": self.evaluation.model_copy(update={"pixels": {**self.evaluation.pixels, self.evaluation.base: size}}),
+            "pretraining": None,
+        })  # fmt: skip
 
     @model_validator(mode="after")
     def _resolutions_fit(self) -> VisionRunSpec:

@@ -14,7 +14,8 @@ class ImageEvaluationSpec(Strict):
     """pixels maps the nominal resolutions of the card to the pixels of this scale (paper scale: the identity): a side, or
     [height, width].
     crop_pct: the short side is resized to pixels / crop_pct before the centre crop; base_crop_pct replaces it at the base
-    resolution (LookHere's published protocol), None: the same everywhere."""
+    resolution (LookHere's published protocol), None: the same everywhere.
+    classes: present compares the logits of those classes alone that the test images show (ImageNet-A and -R have 200 of 1,000)."""
 
     kind: Literal["images"]
     preset: str
@@ -25,6 +26,7 @@ class ImageEvaluationSpec(Strict):
     interpolation: Literal["bicubic", "bilinear"]
     batch_tokens: int = Field(default=16384, gt=0)  # batch size = batch_tokens // tokens, at least 1
     coords: list[Literal["raw", "scaled"]] = ["raw", "scaled"]
+    classes: Literal["all", "present"] = "all"
 
     def crop_at(self, height: int, width: int) -> float:
         """The crop that goes with this size in pixels: LookHere crops 0.875 at base and not at all elsewhere."""

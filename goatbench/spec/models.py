@@ -12,7 +12,8 @@ from .strict import Strict
 
 
 class VitSpec(Strict):
-    """A plain pre-norm ViT (timm's vocabulary). image_size is the base resolution in pixels: a side, or [height, width]."""
+    """A plain pre-norm ViT (timm's vocabulary). image_size is the base resolution in pixels: a side, or [height, width].
+    position_size: the size whose grid position tables and periods are made for, where an earlier stage of training had another."""
 
     kind: Literal["vit"]
     name: str = Field(pattern=NAME_PATTERN)
@@ -28,11 +29,13 @@ class VitSpec(Strict):
     class_token: bool = True
     num_reg_tokens: int = Field(default=0, ge=0)
     init_values: float | None = None  # LayerScale
+    position_size: ImageSize | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> VitSpec:
-        if odd := misfit(self.image_size, self.patch_size):
-            raise ValueError(f"image_size: {odd} is not a multiple of patch_size {self.patch_size}")
+        for name, size in (("image_size", self.image_size), ("position_size", self.position_size)):
+            if size is not None and (odd := misfit(size, self.patch_size)):
+                raise ValueError(f"{name}: {odd} is not a multiple of patch_size {self.patch_size}")
         if self.embed_dim % self.num_heads:
             raise ValueError(f"embed_dim {self.embed_dim} is not a multiple of num_heads {self.num_heads}")
         return self

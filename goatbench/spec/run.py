@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import reduce
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -14,7 +15,7 @@ from .attention import AttentionSpec
 from .strict import Strict
 from .training import LaunchSpec, TrainerSpec, TrainingSpec
 
-LATER_FIELDS = {  # part.name -> default: no part of a run's identity at it, so that older records keep their hash
+LATER_FIELDS = {  # dotted name -> default: no part of a run's identity at it, so that older records keep their hash
     "model.weight_std": 0.02,
     "model.embedding_std": 0.02,
     "attention.position": None,
@@ -22,7 +23,11 @@ LATER_FIELDS = {  # part.name -> default: no part of a run's identity at it, so 
     "attention.inner": "softmax",
     "attention.inner_options": {},
     "evaluation.streaming_grid": False,
+    "evaluation.classes": "all",
     "data.repeats": 1,
+    "data.augmentation.rand_augment": None,
+    "model.position_size": None,
+    "pretraining": None,
 }
 
 
@@ -43,15 +48,24 @@ class RunSpec(Strict):
     retrain: bool = False
 
     @model_validator(mode="after")
-    def _batch_divides(self) -> RunSpec:
-        parts = self.trainer.devices * self.trainer.num_nodes * self.trainer.accumulate
-        if self.training.batch_size % parts:
-            raise ValueError(
-                f"training.batch_size {self.training.batch_size} is global and no multiple of devices * num_nodes * accumulate = {parts}"
-            )
-        if self.trainer.strategy == "fsdp2" and self.training.optimizer == "lamb":
-            raise ValueError("training.optimizer=lamb takes norms of whole parameters, which strategy=fsdp2 has nowhere: use strategy=ddp")
+    def _recipe_fits(self) -> RunSpec:
+        self.check_recipe(self.training, "training.")
         return self
+
+    def check_recipe(self, training: TrainingSpec, where: str) -> None:
+        """ValueError where the trainer cannot do it; `where` begins the keys."""
+        parts = self.trainer.devices * self.trainer.num_nodes * self.trainer.accumulate
+        if training.batch_size % parts:
+            raise ValueError(
+                f"{where}batch_size {training.batch_size} is global and no multiple of devices * num_nodes * accumulate = {parts}"
+            )
+        if self.trainer.strategy == "fsdp2" and training.optimizer == "lamb":
+            raise ValueError(f"{where}optimizer=lamb takes norms of whole parameters, which strategy=fsdp2 has nowhere: use strategy=ddp")
+
+    @property
+    def first_stage(self) -> RunSpec | None:
+        """An earlier stage of the training as a run of its own, where there is one."""
+        return None
 
     @property
     def learning_rate(self) -> float:
@@ -74,9 +88,10 @@ class RunSpec(Strict):
             full["data"].pop(path)
         full["attention"].pop("axes")
         for key, default in LATER_FIELDS.items():
-            part, _, name = key.partition(".")
-            if name in full[part] and full[part][name] == default:
-                del full[part][name]
+            *parts, name = key.split(".")
+            inside = reduce(lambda values, part: values.get(part, {}), parts, full)
+            if name in inside and inside[name] == default:
+                del inside[name]
         rate = self.attention.tuned.get(self.domain, {}).get(self.scale)  # those of other domains and scales are no part of this run
         full["attention"]["tuned"] = {} if rate is None else {self.domain: {self.scale: rate}}
         return full
@@ -105,6 +120,8 @@ class RunSpec(Strict):
         part["attention"].pop("tuned")
         part["training"].pop("default_learning_rate")
         part["training"]["learning_rate"] = self.learning_rate
+        if self.first_stage is not None:
+            part["pretraining"] = self.first_stage.training_hash(data_fingerprint, source_hash)
         part["data"].pop("num_test", None)
         made_by = [part, self.trainer.num_threads, self.trainer.devices * self.trainer.num_nodes, data_fingerprint, source_hash]
         return digest([*made_by, self.trainer.numerics] if self.trainer.numerics else made_by)

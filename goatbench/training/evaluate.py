@@ -48,10 +48,12 @@ def evaluate(
     num_examples: int,
     num_classes: int,
     device: torch.device | str,
+    classes: np.ndarray | None = None,
     progress_label: str | None = None,
     autocast_dtype: torch.dtype | None = None,
 ) -> Evaluation:
-    """Evaluates `net` (images -> logits [B, num_classes]) on a loader that can be iterated again.
+    """Evaluates `net` (images -> logits [B, num_classes]) on a loader that can be iterated again. classes: the class indices, ascending,
+    whose logits are compared, where the images show no others; None: all.
 
     With torch.distributed initialised, each rank's loader gives its own shard, of any size and without padding; no collective runs
     before a rank is through its shard. num_examples is the size of the whole data set: any other count, or an id seen twice, raises
@@ -60,7 +62,7 @@ def evaluate(
     """
     shard = _Shard(
         net=net, device=torch.device(device), num_examples=num_examples, autocast_dtype=autocast_dtype, progress_label=progress_label,
-        num_classes=num_classes,
+        classes=np.arange(num_classes) if classes is None else classes,
     )  # fmt: skip
     shard.run(loader)
     return _summary(shard)
@@ -72,7 +74,7 @@ class _Shard(Shard):
 
     unit: ClassVar[str] = "image"
 
-    num_classes: int
+    classes: np.ndarray  # int64, ascending
     metrics: ClassificationMetrics = field(init=False)
     outcomes: list[Tensor] = field(init=False)  # [b, 3] float64: sample id, correct, nll
     resolution: tuple[int, int] = field(init=False)
@@ -82,7 +84,7 @@ class _Shard(Shard):
         self.dtype = next((p.dtype for p in self.net.parameters()), torch.float32)  # bfloat16 after training in bf16-true
 
     def reset(self) -> None:
-        self.metrics = ClassificationMetrics(self.num_classes).to(self.device)  # torchmetrics: one object a condition
+        self.metrics = ClassificationMetrics(len(self.classes)).to(self.device)  # torchmetrics: one object a condition
         self.outcomes, self.resolution = [], (0, 0)
 
     def check(self, batch: tuple[Tensor, ...]) -> None:
@@ -105,6 +107,9 @@ class _Shard(Shard):
             raise EvaluationError(
                 f"logits are not finite at {height}x{width} px: first for sample {first}, {int((~finite).sum())} in its batch"
             )
+        if len(self.classes) < logits.shape[1]:
+            kept = torch.from_numpy(self.classes).to(self.device)
+            logits, labels = logits[:, kept], torch.searchsorted(kept, labels)
         self.metrics.update(logits, labels)
         correct = logits.argmax(dim=1) == labels
         nll = nn.functional.cross_entropy(logits, labels, reduction="none")

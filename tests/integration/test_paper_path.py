@@ -80,3 +80,33 @@ def test_numeric_folders_need_a_class_map(imagenet, tmp_path):
     (tmp_path / "map.json").write_text(json.dumps({"0": 0, "1": 1, "2": 2}))
     accepted = run(*TOY, f"data.root={numeric}", f"data.class_map={tmp_path / 'map.json'}", cwd=tmp_path)
     assert accepted.returncode == 0, accepted.stderr[-2000:]
+
+
+def test_vit_b_trains_in_two_stages(imagenet, tmp_path):
+    """recipe=deit3_base as it stands, of a small width and few epochs."""
+    small = [line for line in TOY if not line.startswith("task=")]
+    budget = ["pretraining.training.epochs=1", "pretraining.training.batch_size=8"]
+    done = run(*small, "task=vit_res224", "recipe=deit3_base", *budget, f"data.root={imagenet}", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    (path,) = tmp_path.glob("runs/2*/record.json")
+    record = json.loads(path.read_text())
+    assert "first stage: 4 steps, 32 samples" in str(record["notes"]) and record["budget"]["steps"] == 8
+
+
+def test_a_test_set_of_fewer_classes_is_scored_among_these(imagenet, tmp_path):
+    """ImageNet-A beside ImageNet's training images: the same weights, other test images."""
+    root = tmp_path / "root"
+    (root / "val").mkdir(parents=True)
+    (root / "train").symlink_to(imagenet / "train")
+    for wnid in ("n01440764", "n02102040"):
+        (root / "val" / wnid).symlink_to(imagenet / "val" / wnid)
+    first = run(*TOY, f"data.root={imagenet}", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr[-2000:]
+    refused = run(*TOY, f"data.root={root}", cwd=tmp_path)
+    assert refused.returncode == 2 and "evaluation.classes=present" in refused.stderr and len(refused.stderr.strip().splitlines()) == 1
+    masked = run(*TOY, f"data.root={root}", "evaluation.classes=present", cwd=tmp_path)
+    assert masked.returncode == 0, masked.stderr[-2000:]
+    records = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("runs/2*/record.json"))]
+    assert [record["training"]["reused"] for record in records] == [False, True]
+    assert {m["n"] for m in records[1]["measurements"]} == {8} and records[1]["protocol"]["classes"] == "present"
+    assert {m["value"] for m in records[1]["measurements"] if m["metric"] == "top5"} == {1.0}

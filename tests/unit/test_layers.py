@@ -23,7 +23,7 @@ LAYERS = {
     "metrics": (PLAIN | {"attention", "models"}, {"lightning", "hydra", "omegaconf"}),
     "records": (PLAIN | {"registry"}, {"torch", "torchvision", "torchmetrics", "timm", "lightning", "hydra", "omegaconf"}),
     "spec": (PLAIN | {"records"}, {"torch", "torchvision", "timm", "lightning", "hydra", "omegaconf"}),
-    "data": (PLAIN | {"records", "spec", "registry"}, {"timm", "hydra", "omegaconf"}),
+    "data": (PLAIN | {"records", "spec", "registry"}, {"hydra", "omegaconf"}),
     "plots": (PLAIN | {"records", "metrics", "data"}, {"lightning", "hydra", "omegaconf"}),
     "training": (PLAIN | {"attention", "metrics", "models", "records", "spec", "registry"}, {"hydra", "omegaconf"}),
     "tasks": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from multiprocessing.reduction import ForkingPickler
 
@@ -275,3 +276,15 @@ def test_an_allowed_unreadable_image_is_dropped_counted_and_not_replaced(folder_
     for (images, labels, ids), (all_images, all_labels, all_ids) in zip(found, whole, strict=True):
         keep = all_ids != bad
         assert torch.equal(ids, all_ids[keep]) and torch.equal(labels, all_labels[keep]) and torch.equal(images, all_images[keep])
+
+
+def test_a_test_set_of_fewer_classes_is_scored_among_these_and_only_on_request(tree, folder_spec, color_vit, evaluation):
+    whole = ImageData(folder_spec, color_vit, evaluation, seed=0, batch_size=8)
+    assert whole.scored_classes("test") is None
+    before = whole.training_fingerprint, whole.fingerprint
+    shutil.rmtree(tree / "val" / WNIDS[1])
+    with pytest.raises(UsageError, match=r"show 2 of 3 classes.*evaluation\.classes=present"):
+        ImageData(folder_spec, color_vit, evaluation, seed=0, batch_size=8)
+    masked = ImageData(folder_spec, color_vit, evaluation.model_copy(update={"classes": "present"}), seed=0, batch_size=8)
+    assert masked.scored_classes("test").tolist() == [0, 2] and masked.scored_classes("validation") is None
+    assert masked.training_fingerprint == before[0] and masked.fingerprint != before[1]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 import torch
 import torchvision.transforms.functional as reference
 from made_up_images import picture
 from PIL import Image
+from timm.data.auto_augment import rand_augment_transform
 from torchvision.transforms import CenterCrop, InterpolationMode, RandomResizedCrop, Resize
 
 from goatbench.data.philox import AUGMENTATION, uniforms
@@ -141,3 +144,24 @@ def test_color_jitter_is_torchvisions_in_the_drawn_order():
     found = whole(image, {25: 0.0, 26: 1.0, 27: 0.25, 28: 0.5, 29: 0.9, 30: 0.1}, color_jitter=0.3)
     expected = reference.adjust_contrast(reference.adjust_brightness(reference.adjust_saturation(image, 0.85), 0.7), 1.3)
     assert np.array_equal(found, np.asarray(expected))
+
+
+def test_rand_augment_is_timms_drawn_for_each_image_alone():
+    image, recipe = picture(9, 24, 16), "rand-m9-mstd0.5-inc1"
+    settings = {"translate_const": int(16 * 0.45), "interpolation": Image.Resampling.BICUBIC, "img_mean": (124, 116, 104)}
+    timms = rand_augment_transform(recipe, settings | {"magnitude_max": 9.999})
+    random.seed(7)
+    np.random.seed(7)
+    states = random.getstate(), np.random.get_state()[1].tolist()
+    seen = []
+    for draw in np.arange(200) / 200:  # some are posterised at the largest magnitude
+        found = whole(image, {31: draw}, rand_augment=recipe)
+        assert (random.getstate(), np.random.get_state()[1].tolist()) == states
+        seed = int(draw * 2**32)
+        random.seed(seed)
+        np.random.seed(seed)
+        assert np.array_equal(found, np.asarray(timms(image)))
+        random.seed(7)
+        np.random.seed(7)
+        seen.append(found.tobytes())
+    assert len(set(seen)) > 100

@@ -112,3 +112,17 @@ def test_kernels_used_names_what_ran_and_puts_the_kernels_back():
         kernels_used(net, torch.randn(1, 1, 13, 12))
     assert all(block.attn.kernel is kernel for block in net.blocks)
     assert kernels_used(build_vit(SPEC, AttentionSpec(name="nope")), torch.randn(1, 1, 12, 12)).startswith("sdpa")
+
+
+def test_a_table_made_for_an_earlier_size_is_stretched_over_the_training_grid():
+    """Of a training in two stages: positions are those of the first one's grid, 'scaled' means the last one's."""
+    absolute = AttentionSpec(name="learned_absolute")
+    net = build_vit(SPEC.model_copy(update={"position_size": 8}), absolute).eval()
+    assert net.position.table.shape[:2] == (4, 4) and net.rope.train_grid == (6, 6)
+    images = torch.randn(2, 1, 12, 12)
+    with torch.no_grad():
+        before = net(images)
+        net.position.table.normal_()
+        assert not torch.allclose(net(images), before)
+    plain = build_vit(SPEC, absolute)
+    assert plain.position.table.shape[:2] == (6, 6)

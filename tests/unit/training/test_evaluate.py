@@ -133,3 +133,16 @@ def test_a_bfloat16_net_is_given_bfloat16_images(net, made_up_loader):
     expected = run(net, loader).nll_nats
     result = run(net.bfloat16(), loader).nll_nats
     assert result == pytest.approx(expected, rel=2e-2) and result != expected
+
+
+def test_only_the_classes_that_occur_are_compared(net, made_up_loader):
+    loader = [batch for batch in made_up_loader(21, 1) if int(batch[1]) in (1, 3)]
+    labels, logits = zip(*[(int(label), net.eval()(image)[0].detach().double().numpy()) for image, label, _ in loader], strict=True)
+    kept = np.stack(logits)[:, [1, 3]]
+    right = np.array([(1, 3)[row.argmax()] == label for row, label in zip(kept, labels, strict=True)])
+    nll = [np.log(np.exp(row).sum()) - row[(label - 1) // 2] for row, label in zip(kept, labels, strict=True)]
+    among_all = evaluate(net, loader, num_examples=len(loader), num_classes=4, device="cpu")
+    result = evaluate(net, loader, num_examples=len(loader), num_classes=4, device="cpu", classes=np.array([1, 3]))
+    assert result.top1 == pytest.approx(right.mean()) and result.top5 == 1.0
+    assert result.nll_nats == pytest.approx(np.mean(nll), rel=1e-5)
+    assert result.nll_nats < among_all.nll_nats
