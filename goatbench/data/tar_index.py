@@ -8,8 +8,9 @@ so that the order of training is drawn, not shuffled as it streams by.
 from __future__ import annotations
 
 import hashlib
+import os
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -18,10 +19,13 @@ import numpy as np
 
 from ..errors import UsageError
 from ..progress import Progress
+from ..records.canonical import digest
 from . import cache_files
 
 IMAGE_KINDS = ("jpg", "jpeg", "png", "ppm", "webp", "bmp")  # what webdataset's own decoders take for an image
 LABEL_KIND, MAX_LABEL_BYTES = "cls", 64
+MAX_HEADER_BYTES = 2**14  # of a long name or an extended header; tarfile would take any size that is written there, and all at once
+MAX_NAME_LENGTH = 4096  # PATH_MAX of Linux
 _BLOCK = 512  # bytes of a tar header
 _QUIET_SECONDS = 2.0
 
@@ -65,6 +69,8 @@ def _place(shard: Path) -> Path:
 def _read(place: Path) -> ShardIndex | None:
     content = cache_files.read_json(place)
     try:
+        if content.pop("digest", None) != digest(content):
+            return None
         names = np.array([name.encode(errors="surrogateescape") for name in content["names"]])
         places, labels = np.array(content["places"], np.int64).reshape(-1, 2), tuple(map(str, content["labels"]))
     except (TypeError, KeyError, ValueError, AttributeError, OverflowError):
@@ -76,7 +82,7 @@ def _make(shard: Path, place: Path) -> ShardIndex:
     try:
         with shard.open("rb") as file:
             images, labels = _members(shard, file)
-    except (OSError, tarfile.TarError, ValueError, EOFError) as error:
+    except (OSError, tarfile.TarError, ValueError, EOFError, IndexError, RecursionError) as error:  # tarfile's own on damaged headers
         raise UsageError(f"tar shard {shard}: no tar that can be read ({error}); fetch it again") from None
     if not images:
         raise UsageError(f"tar shard {shard}: no image in it; wanted: members KEY.jpg and KEY.cls")
@@ -89,7 +95,7 @@ def _make(shard: Path, place: Path) -> ShardIndex:
         "places": [place for _, *place in images.values()],
         "labels": [labels[key] for key in images],
     }
-    cache_files.write_json(place, content)
+    cache_files.write_json(place, content | {"digest": digest(content)})
     index = _read(place)
     assert index is not None
     return index
@@ -99,13 +105,21 @@ def _members(shard: Path, file: BinaryIO) -> tuple[dict[str, tuple[str, int, int
     """key -> (name, offset, size) of the images in their order, key -> text of the labels."""
     images: dict[str, tuple[str, int, int]] = {}
     labels: dict[str, str] = {}
-    with tarfile.open(fileobj=file, mode="r:") as tar:
+    whole = os.fstat(file.fileno()).st_size
+    with tarfile.open(fileobj=_Bounded(file), mode="r:") as tar:
         for member in tar:
+            end = member.offset_data + member.size if member.isreg() else tar.offset
+            if not member.offset_data <= end <= tar.offset <= whole:  # also: a size below zero would lead back, and round and round
+                raise _damaged(shard, member.offset, images)
             folder, slash, base = member.name.rpartition("/")
             stem, _, kind = base.partition(".")
             key, kind = folder + slash + stem, kind.lower()
             if not member.isreg() or not stem or kind not in (*IMAGE_KINDS, LABEL_KIND):
                 continue
+            if member.issparse():
+                raise UsageError(f"tar shard {shard}: {member.name} is stored sparse; write the shard again without (tar's --sparse)")
+            if len(member.name) > MAX_NAME_LENGTH:
+                raise UsageError(f"tar shard {shard}: a name of {len(member.name):,} letters; the longest allowed is {MAX_NAME_LENGTH:,}")
             if key in (labels if kind == LABEL_KIND else images):
                 raise UsageError(f"tar shard {shard}: {member.name}: a second {'label' if kind == LABEL_KIND else 'image'} of this sample")
             if kind == LABEL_KIND:
@@ -115,8 +129,24 @@ def _members(shard: Path, file: BinaryIO) -> tuple[dict[str, tuple[str, int, int
         # tarfile takes a damaged header, and the end of a file that was cut off, for the end of the archive: that is a block of zeros.
         file.seek(tar.offset)
         if file.read(_BLOCK) != bytes(_BLOCK):
-            raise UsageError(f"tar shard {shard}: cut off or damaged at byte {tar.offset:,}, after {len(images):,} images; fetch it again")
+            raise _damaged(shard, tar.offset, images)
     return images, labels
+
+
+def _damaged(shard: Path, at: int, images: Sized) -> UsageError:
+    return UsageError(f"tar shard {shard}: cut off or damaged at byte {at:,}, after {len(images):,} images; fetch it again")
+
+
+class _Bounded:
+    """A file for tarfile, which reads headers whole: none of more than MAX_HEADER_BYTES."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.seek, self.tell = file, file.seek, file.tell
+
+    def read(self, size: int) -> bytes:
+        if size > MAX_HEADER_BYTES:
+            raise tarfile.ReadError(f"a header of {size:,} bytes")
+        return self._file.read(size)
 
 
 def _label(shard: Path, member: tarfile.TarInfo, tar: tarfile.TarFile) -> str:

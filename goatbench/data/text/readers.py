@@ -6,6 +6,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,21 +17,42 @@ Document = tuple[str, bytes]  # name, UTF-8
 QUIET_SECONDS = 2.0
 
 
-def read_documents(files: Iterable[Path]) -> Iterator[Document]:
-    """The documents of all files, but for those without text; shows how far it came once that takes more than two seconds."""
-    files = list(files)
-    with Progress("reading text", sum(file.stat().st_size for file in files), "byte", after=QUIET_SECONDS) as bar:
-        before = 0
-        for path in files:
-            suffix = suffix_of(path)
-            assert suffix is not None, path
-            with path.open("rb") as file:
-                for name, text in READERS[suffix](path.name.removesuffix(suffix), file):
-                    bar.advance(max(before + file.tell() - bar.done, 0))
+class FileDocuments:
+    """The documents of all files, but for those without text; shows how far it came once that takes more than two seconds.
+
+    place: number of the file, and number in that file, of the document given last. An iteration begins with the document at `place`, and
+    files before it are not opened. UsageError for a file that cannot be read.
+    """
+
+    def __init__(self, files: Iterable[Path]) -> None:
+        self.files, self.place = list(files), (0, 0)
+
+    def __iter__(self) -> Iterator[Document]:
+        first, begin = self.place
+        sizes = [file.stat().st_size for file in self.files]
+        with Progress("reading text", sum(sizes[first:]), "byte", after=QUIET_SECONDS) as bar:
+            before = 0
+            for number in range(first, len(self.files)):
+                for index, (position, (name, text)) in enumerate(_read(self.files[number], begin), begin):
+                    bar.advance(max(before + position - bar.done, 0))
                     if text:
+                        self.place = number, index
                         yield name, text
-            before += path.stat().st_size
-            bar.advance(before - bar.done)
+                before += sizes[number]
+                bar.advance(before - bar.done)
+                begin = 0
+
+
+def _read(path: Path, begin: int) -> Iterator[tuple[int, Document]]:
+    """The documents of a file from number `begin` on, each with how many bytes of the file have been read."""
+    suffix = suffix_of(path)
+    assert suffix is not None, path
+    try:
+        with path.open("rb") as file:
+            for document in islice(READERS[suffix](path.name.removesuffix(suffix), file), begin, None):
+                yield file.tell(), document
+    except OSError as error:
+        raise UsageError(f"text file {path}: {error.strerror or error}; once it can be read, give the same command again") from None
 
 
 def suffix_of(path: Path) -> str | None:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import lzma
 import tarfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -20,7 +20,7 @@ from ...progress import Progress
 from ...records.canonical import digest
 from ...spec import TextDataSpec
 from .. import cache_files
-from .readers import QUIET_SECONDS, READERS, Document, read_documents, suffix_of
+from .readers import QUIET_SECONDS, READERS, Document, FileDocuments, suffix_of
 from .shards import SPLITS, TokenShard, load_shards
 from .tokenizers import BYTES, Tokenizer, load_tokenizer
 
@@ -65,8 +65,8 @@ class TextFiles:
         self.files = _files(path, lambda file: suffix_of(file) in self.suffixes, ", ".join(self.suffixes))
         self.key = f"files-{_stamps(path, self.files)}"
 
-    def documents(self) -> Iterator[Document]:
-        return read_documents(self.files)
+    def documents(self) -> Iterable[Document]:
+        return FileDocuments(self.files)
 
 
 class Shakespeare:
@@ -86,7 +86,7 @@ class Shakespeare:
 
     def documents(self) -> Iterator[Document]:
         if self.path.is_dir():
-            yield from read_documents(self.files)
+            yield from FileDocuments(self.files)
             return
         try:
             with tarfile.open(self.path) as tar:
@@ -115,8 +115,8 @@ class HubText(TextFiles):
         else:
             super().__init__(path)
 
-    def documents(self) -> Iterator[Document]:
-        return read_documents(self.files) if self.files else self._streamed()
+    def documents(self) -> Iterable[Document]:
+        return FileDocuments(self.files) if self.files else self._streamed()
 
     def _streamed(self) -> Iterator[Document]:
         cure = "give a folder with its shards: data.path=PATH"

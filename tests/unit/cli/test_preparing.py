@@ -51,6 +51,22 @@ def test_text_is_encoded_once_and_checked_by_its_hash(tmp_path, capsys):
     assert code == 1 and "broken   train: the tokens do not have the sha256" in out
 
 
+def test_text_goes_on_where_a_call_was_interrupted(tmp_path, monkeypatch, capsys):
+    from goatbench.data.text import writing
+
+    text = f"data.path={documents(tmp_path / 'text')}"
+    monkeypatch.setattr(writing, "BATCH_BYTES", 1)
+    monkeypatch.setattr(writing, "STEP_BYTES", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(writing, "check_lossless", lambda tokenizer, name, *_: 1 // (name != "10"))
+        with pytest.raises(ZeroDivisionError):
+            cli.main(["data", "prepare", "text_files", text])
+    capsys.readouterr()
+    code, out, err = call(capsys, "data", "check", "text_files", text)
+    assert code == 0 and "train: 12 documents" in out and out.count("have the sha256") == 3
+    assert err.startswith("going on behind document 10 of files-") and err.count("\n") == 1
+
+
 def test_dna_is_compared_with_its_fasta_letter_by_letter(tmp_path, capsys):
     fasta, split = tmp_path / "x.fa", tmp_path / "split.tsv"
     fasta.write_text(">one\n" + "ACGTNacgtn" * 30 + "\n")
