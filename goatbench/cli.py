@@ -97,8 +97,7 @@ def run(
     _handle_signals()
     spec = composed.spec
     check_runs_dir(spec.runs_dir)
-    if any(line.startswith("data=") for line in overrides):  # data that ship with the package say themselves that they take no path
-        spec.check_paths()
+    composed.check_paths()
     tell(f"{spec.task.name} with {spec.attention.name}, scale {spec.scale}, seed {spec.seed}: loading PyTorch and the data ...")
     from .execute import execute
 

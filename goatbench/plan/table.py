@@ -62,7 +62,10 @@ def plan_jobs(
     limit = None if memory is None else parse_bytes(memory)
     composer = Composer(config_dir)
     lines = composer.split_sweep(overrides)
-    jobs = [(_label(line, overrides), composer.compose(line).spec) for line in lines]
+    composed = [composer.compose(line) for line in lines]
+    for one in composed:
+        one.check_paths()
+    jobs = [(_label(line, overrides), one.spec) for line, one in zip(lines, composed, strict=True)]
     names = {name for name in tasks.names() for _, spec in jobs if throughput is None and tasks.get(name).card.domain == spec.domain}
     records = list(iter_records(results_root(), [], names)) if names else []
     known: dict[str, tuple[int, int, int | str, Fit | None]] = {}
