@@ -93,13 +93,14 @@ def print_boards(
         if name not in tasks:
             raise UsageError(unknown("task", name, tasks.names()) + broken_plugins())
     submitted, local = _records(wanted, asked.scale, places)
+    warnings: list[str] = []
     if asked.overall:
         from .records.overall import overall_boards
 
         cards = [tasks.get(name).card for name in wanted or tasks.names()]
         boards = overall_boards(cards, submitted, local, asked.scale or "embedded", asked.against)
     else:
-        boards = _boards(asked, wanted, submitted, local, places, with_cells=form in (Format.CSV, Format.JSON))
+        boards = _boards(asked, wanted, submitted, local, places, warnings)
     if plot is not None:  # before the boards: what cannot be drawn is refused before a page of output
         if boards[0].facts["kind"] != "measured":
             raise UsageError("--plot draws what was measured: name a task with results of its own")
@@ -107,6 +108,8 @@ def print_boards(
         figure = _figure(kind, boards[0], card, submitted, local, asked.metric)
         print(f"drawn: {', '.join(_save(figure, plot))}", file=sys.stderr)
     _put(boards, form, out, is_page=not wanted and not asked.overall)
+    for warning in warnings:  # some formats read more of the single examples than the boards themselves
+        print(f"goatbench: {warning}", file=sys.stderr)
 
 
 def _refuse(asked: Asked, out: str | None, plot: str | None, kind: PlotKind | None) -> None:
@@ -145,24 +148,24 @@ def _records(wanted: list[str], scale: str | None, places: Places) -> tuple[list
 
 
 def _boards(
-    asked: Asked, wanted: list[str], submitted: list[RunRecord], local: list[RunRecord], places: Places, with_cells: bool
+    asked: Asked, wanted: list[str], submitted: list[RunRecord], local: list[RunRecord], places: Places, warnings: list[str]
 ) -> list[Board]:
     """Measured boards, task by task, each followed by what papers report of the task if paper scale is not ruled out.
 
-    with_cells: whether the form shows the intervals of cells, for which the scores of single examples are read.
+    warnings: where unreadable scores of single examples are named, now and when a format asks for more.
     """
     from .records.leaderboard import build_boards, row_names
     from .records.reported import read_reported, reported_boards
 
-    warnings: list[str] = []
-    tables = read_reported(places.root(), warnings) if asked.scale in (None, "paper") else []
-    for warning in warnings:
+    unread: list[str] = []
+    tables = read_reported(places.root(), unread) if asked.scale in (None, "paper") else []
+    for warning in unread:
         print(f"goatbench: skipped: {warning}", file=sys.stderr)
     boards: list[Board] = []
-    examples = example_files([*submitted, *local], places, warnings := [])
+    examples = example_files([*submitted, *local], places, warnings)
     for name in wanted or tasks.names():
         card = tasks.get(name).card
-        found = build_boards(card, submitted, local, asked.metric, asked.against, examples, with_cells)
+        found = build_boards(card, submitted, local, asked.metric, asked.against, examples)
         quoted = reported_boards(name, tables) if asked.against is None and asked.metric is None else []
         if not (found or quoted) and wanted:
             if asked.against is not None and (rows := row_names(card, submitted, local)):
@@ -173,8 +176,6 @@ def _boards(
         if not found and wanted:
             print(f"no measured results of {name}{f' at scale {asked.scale}' if asked.scale else ''} yet", file=sys.stderr)
         boards += [*found, *quoted]
-    for warning in warnings:
-        print(f"goatbench: {warning}", file=sys.stderr)
     if not boards:
         cards = [tasks.get(name).card for name in tasks.names()] if asked.against is not None else []
         if rows := {row for card in cards for row in row_names(card, submitted, local)}:

@@ -98,11 +98,12 @@ def run(
     _handle_signals()
     spec = composed.spec
     check_runs_dir(spec.runs_dir)
-    if any(line.startswith("data=") for line in overrides):  # data that ship with the package say themselves that they take no path
-        spec.check_paths()
-    tell(f"{spec.task.name} with {spec.attention.name}, scale {spec.scale}, seed {spec.seed}: loading PyTorch and the data ...")
-    from .execute import execute
+    composed.check_paths()
+    from .execute import execute, rank
 
+    if rank() == 0:  # in a log, too: until the first progress line it may take ten seconds
+        what = f"{spec.task.name} with {spec.attention.name}, scale {spec.scale}, seed {spec.seed}"
+        print(f"{what}: loading PyTorch and the data ...", file=sys.stderr, flush=True)
     record = execute(composed, run_id, sweep_id)
     if record is None:
         return  # not the first of several processes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
@@ -38,6 +39,15 @@ class Composed:
     variant: dict[str, Any]
     overrides: list[str]
     sources: dict[str, str]
+
+    def check_paths(self) -> None:
+        """UsageError if there is nothing where the data are said to be; what is wrong with what is there, its reader says."""
+        for key in self.spec.path_keys:
+            path = getattr(self.spec.data, key)
+            if path is not None and not os.path.lexists(os.path.expanduser(path)):
+                is_chosen = key != self.spec.path_keys[0] or any(line.startswith("data=") for line in self.overrides)
+                hint = "" if is_chosen else f"; the data are {self.spec.data.name} unless data=NAME says otherwise"
+                raise UsageError(f"data.{key}={path}: there is no such file or folder{hint}")
 
 
 def compose(overrides: list[str], config_dir: str | None = None) -> Composed:

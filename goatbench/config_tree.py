@@ -15,7 +15,10 @@ from typing import Any
 from .errors import UsageError
 from .registry import CONFIG_GROUP, OWN, nearest, plugin_entry_points, provider_of, unknown
 
-GROUPS = ("task", "attention", "scale", "recipe", "model", "data", "evaluation", "trainer", "launch")
+GROUPS = {  # and what one of its names is
+    "task": "a task", "attention": "an attention", "scale": "a scale", "recipe": "a recipe", "model": "a model", "data": "a data set",
+    "evaluation": "an evaluation preset", "trainer": "a trainer", "launch": "a launcher",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -84,9 +87,10 @@ class ConfigTree:
         )
 
     def check(self, group: str, name: str) -> None:
-        """UsageError with the nearest name if the group has no such choice."""
+        """UsageError if the group has no such choice, with the groups that do have it or the nearest name."""
         if name not in self.options(group):
-            raise UsageError(unknown(group, name, self.options(group)))
+            others = [f"{noun}: {other}={name}" for other, noun in GROUPS.items() if name in self.options(other)]
+            raise UsageError(unknown(group, name, self.options(group), f"{name} is {' and '.join(others)}" if others else ""))
 
     def read(self, group: str, name: str) -> dict[str, Any]:
         """The values as they stand in the file, nothing composed."""
@@ -119,11 +123,11 @@ class ConfigTree:
         return (self.read("attention", attention).get("position") or attention).split("+")
 
     def nearest_attention(self, name: str, num_axes: int) -> str | None:
-        """What to take in place of `name` for this number of axes: its family's plain row or nearest one, else the nearest of all."""
+        """What to take in place of `name` for this number of axes: its family's plain row or nearest one. None if there is no such."""
         fitting, family = self.attentions_for(num_axes), name.partition("_")[0]
         if family in fitting:
             return family
-        return nearest(name, [other for other in fitting if other.partition("_")[0] == family]) or nearest(name, fitting)
+        return nearest(name, [other for other in fitting if other.partition("_")[0] == family], cutoff=0)
 
 
 def _load(path: Path) -> dict[str, Any]:

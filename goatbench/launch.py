@@ -102,6 +102,7 @@ def plan(overrides: list[str], config_dir: str | None = None, key_of: Callable[[
     for job in lines:
         try:
             composed.append(composer.compose(job))
+            composed[-1].check_paths()
         except UsageError as error:
             raise UsageError(f"{error} (job: {' '.join(job)})" if len(lines) > 1 else str(error)) from None
     key_of = key_of or _job_key

@@ -52,7 +52,9 @@ def data_spec(name: str, overrides: list[str], config_dir: str | None = None) ->
         raise UsageError(f"data={name} is of kind '{kind}', which is none of {', '.join(TASKS)}")
     if foreign := [line for line in overrides if not line.lstrip("+").startswith("data.")]:
         raise UsageError(f"'{foreign[0]}': data takes keys of the data only, such as data.path=PATH")
-    return compose([f"task={TASKS[kind]}", "attention=nope", "scale=smoke", f"data={name}", *overrides], config_dir).spec.data
+    composed = compose([f"task={TASKS[kind]}", "attention=nope", "scale=smoke", f"data={name}", *overrides], config_dir)
+    composed.check_paths()
+    return composed.spec.data
 
 
 def prepare(data: Any) -> Iterator[Fact]:

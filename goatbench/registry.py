@@ -21,6 +21,8 @@ PLUGIN_GROUP = "goatbench.plugins"
 CONFIG_GROUP = "goatbench.configs"
 OWN = "goatbench"
 MAX_SHOWN = 60  # letters of an unknown name that an error repeats
+NEAR = 0.66  # of difflib's ratio: one wrong letter in three, two in six; at 0.5 'nope' looks like 'copy'
+NEAR_SHORT = 0.5  # for one or two letters: one wrong in two
 
 
 class Registry:
@@ -292,18 +294,26 @@ def broken_plugins() -> str:
     return "".join(f"; plug-in {plugin.name} ({plugin.provider}) failed to load: {plugin.error}" for plugin in broken)
 
 
-def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
-    """The known name that looks most like `name`, or None. cutoff: of difflib's ratio, 0 to 1."""
+def nearest(name: str, known: Iterable[str], cutoff: float | None = None) -> str | None:
+    """The known name that `name` is probably meant to be, or None: one that begins with it, looks like it, or that it goes on from.
+
+    cutoff: how like, of difflib's ratio, 0 to 1; None: NEAR, or NEAR_SHORT where the name has one or two letters.
+    """
     known = list(known)
+    if cutoff is None:
+        cutoff = NEAR if len(name) > 2 else NEAR_SHORT
     close = [other for other in known if len(name) > 2 and other.startswith(name)]
-    close = close or difflib.get_close_matches(name, known, n=1, cutoff=cutoff) or [other for other in known if name.startswith(other)]
+    close = close or difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
+    close = close or [other for other in known if name.startswith(other) and not name[len(other)].isalnum()]
     return close[0] if close else None
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """One line: what is unknown, the nearest name, what is known."""
+def unknown(kind: str, name: str, known: Iterable[str], instead: str = "") -> str:
+    """One line: what is unknown, the nearest name or what it is instead ('nope is an attention: attention=nope'), what is known."""
     known = list(known)
     guess = nearest(name, known)
     hint = f"; did you mean '{guess}'?" if guess else ";"
+    if instead:
+        hint = f"; {instead};"
     shown = name if len(name) <= MAX_SHOWN else f"{name[:MAX_SHOWN]}..."
     return f"unknown {kind} '{shown}'{hint} known: {', '.join(known)}"

@@ -12,16 +12,13 @@ from ..compose import compose
 from ..errors import UsageError
 from ..progress import Progress
 from ..records.environment import describe_environment
-from ..records.files import create_exclusive
-from ..records.source import code_info
 from . import arguments as parse
-from .attention import now, writable
+from .record import now, record_bytes, writable, write
 
 if TYPE_CHECKING:
     from ..models.decoder import Decoder
     from ..spec import TextRunSpec
 
-SCHEMA_VERSION = 1
 JOBS = ("step", "evaluation")
 
 
@@ -44,21 +41,9 @@ def main(argv: list[str]) -> int:
             print(_line(result))
             bar.advance(1, now=f"{spec.attention.name} {job}")
     if out is not None:
-        record = {
-            "schema_version": SCHEMA_VERSION,
-            "bench": "decoder",
-            "started_at": started,
-            "finished_at": now(),
-            "code": code_info().model_dump(),
-            "environment": describe_environment(threads=arguments.threads),
-            "settings": {
-                "model": arguments.model, "batch": 1, "device": device, "precision": precision,
-                "memory_method": "rss" if device == "cpu" else "cuda_allocator",
-            },
-            "results": results,
-        }
-        create_exclusive(out, json.dumps(record, indent=1, sort_keys=True, allow_nan=False).encode() + b"\n")
-        print(f"\nrecord: {arguments.out}")
+        memory_method = "rss" if device == "cpu" else "cuda_allocator"
+        kept = {"model": arguments.model, "batch": 1, "device": device, "precision": precision, "memory_method": memory_method}
+        write(out, record_bytes("decoder", started, describe_environment(arguments.threads), settings=kept, results=results))
     return 0
 
 

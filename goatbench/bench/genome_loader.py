@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -15,17 +14,14 @@ from ..data.genome.source import GenomeSource
 from ..errors import UsageError
 from ..progress import Progress
 from ..records.environment import describe_environment, package_version
-from ..records.files import create_exclusive
-from ..records.source import code_info
 from . import arguments as parse
-from .attention import now, writable
+from .record import now, record_bytes, writable, write
 from .targets import Result, judge, unjudged
 from .timing import Quartiles, interleaved, one_thread, ratio
 
 if TYPE_CHECKING:
     from ..data.genome.genome import Genome
 
-SCHEMA_VERSION = 1
 AT_LEAST = {1_024: 2.5, 12_200: None}  # bases of a window -> pyfaidx's time over ours; 12,200: a chunk of the instadeep_12kbp split
 WINDOWS = {1_024: 2_000, 12_200: 500}  # a round
 FULL_ROUNDS, QUICK_ROUNDS = 21, 3
@@ -46,19 +42,10 @@ def main(argv: list[str]) -> int:
         results = unjudged(results)
     print(render(seconds, results, contig))
     if out is not None:
-        record = {
-            "schema_version": SCHEMA_VERSION,
-            "bench": "genome_loader",
-            "started_at": started,
-            "finished_at": now(),
-            "code": code_info().model_dump(),
-            "environment": describe_environment(threads=1) | {"pyfaidx": package_version("pyfaidx")},
-            "settings": {"clock": "process CPU time", "contig": contig, "fingerprint": genome.fingerprint, "windows_a_round": WINDOWS},
-            "seconds": seconds,
-            "results": [result.as_json() for result in results],
-        }
-        create_exclusive(out, json.dumps(record, indent=1, sort_keys=True, allow_nan=False).encode() + b"\n")
-        print(f"\nrecord: {arguments.out}")
+        environment = describe_environment(threads=1) | {"pyfaidx": package_version("pyfaidx")}
+        settings = {"clock": "process CPU time", "contig": contig, "fingerprint": genome.fingerprint, "windows_a_round": WINDOWS}
+        kept = {"settings": settings, "seconds": seconds, "results": [result.as_json() for result in results]}
+        write(out, record_bytes("genome_loader", started, environment, **kept))
     return 0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -16,18 +15,15 @@ from ..attention.positions import Positions
 from ..errors import UsageError
 from ..progress import Progress
 from ..records.environment import describe_environment
-from ..records.files import create_exclusive
-from ..records.source import code_info
 from ..training.memory import allocation_levels, cuda_levels
 from . import arguments as parse
 from . import gpu_checks as checks
-from .attention import now, writable
+from . import record
 from .memory import saved_bytes
 from .targets import PEAK_AT_MOST, PLAIN_AT_MOST, SAVED_AT_MOST, Result, judge
 from .timing import Quartiles, interleaved, ratio
 from .variants import EMBED_DIM, build, training_step
 
-SCHEMA_VERSION = 1
 START_BEFORE_SECONDS = 480.0  # no job begins later: the longest takes about a minute, and the whole stays under ten
 KERNELS = ("sdpa", "flash", "flex")
 OUTPUT_AT_MOST = {"bf16": 8e-3, "fp16": 2e-3}  # rounding: 2^-8 and 2^-11 relative, a few operations deep
@@ -64,15 +60,14 @@ Job = Callable[[Found], None]
 def main(argv: list[str]) -> int:
     """Measure, print, and with --out write one JSON record. 1 if a check of correctness misses or a job fails; a slow GPU is no failure."""
     arguments = parse.gpu(argv)
-    out = writable(arguments.out)
+    out = record.writable(arguments.out)
     if not torch.cuda.is_available():
         raise UsageError("bench gpu needs a CUDA device, and torch sees none here; nothing was measured")
-    device, settings, started = torch.device("cuda"), Settings(), now()
+    device, settings, started = torch.device("cuda"), Settings(), record.now()
     found = measure(settings, device)
     print(render(found))
     if out is not None:
-        create_exclusive(out, record_bytes(found, settings, device, started))
-        print(f"\nrecord: {arguments.out}")
+        record.write(out, record_bytes(found, settings, device, started))
     return exit_code(found)
 
 
@@ -226,18 +221,7 @@ def record_bytes(found: Found, settings: Settings, device: torch.device, started
     gpu = {"capability": "{}.{}".format(*torch.cuda.get_device_capability(device)), "cuda": torch.version.cuda} if is_cuda else {}
     environment = describe_environment(torch.get_num_threads(), torch.cuda.get_device_name(device) if is_cuda else None, int(is_cuda))
     shapes = {f"{batch}x{tokens}": rounds for (batch, tokens), rounds in settings.shapes.items()}
-    record = {
-        "schema_version": SCHEMA_VERSION,
-        "bench": "gpu",
-        "started_at": started,
-        "finished_at": now(),
-        "code": code_info().model_dump(),
-        "environment": environment | gpu,
-        "settings": asdict(settings) | {"shapes": shapes, "dtype": "bf16-mixed", "clock": "wall time around a synchronised device"},
-        "results": [r.as_json() for r in found.results],
-        "seconds": found.seconds,
-        "backends": found.backends,
-        "notes": found.notes,
-        "failed": found.failed,
-    }
-    return json.dumps(record, indent=1, sort_keys=True, allow_nan=False).encode() + b"\n"
+    settings_used = asdict(settings) | {"shapes": shapes, "dtype": "bf16-mixed", "clock": "wall time around a synchronised device"}
+    results = {"results": [r.as_json() for r in found.results], "seconds": found.seconds, "backends": found.backends}
+    told = {"notes": found.notes, "failed": found.failed}
+    return record.record_bytes("gpu", started, environment | gpu, settings=settings_used, **results, **told)

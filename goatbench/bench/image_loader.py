@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Callable
@@ -25,16 +24,13 @@ from ..data.webdataset import ImageWebdatasetSource
 from ..errors import UsageError
 from ..progress import Progress
 from ..records.environment import describe_environment, package_version
-from ..records.files import create_exclusive
-from ..records.source import code_info
 from ..spec import AugmentationSpec
 from . import arguments as parse
-from .attention import now, writable
 from .image_files import MADE_UP, ROWS, made_up, of_folder, write_layouts
+from .record import now, record_bytes, writable, write
 from .targets import judge
 from .timing import Quartiles, interleaved, one_thread, ratio
 
-SCHEMA_VERSION = 1
 PIXELS, BATCH = 224, 64
 GPU_RATE = 1_000  # images a second
 FULL_ROUNDS, QUICK_ROUNDS = 11, 3
@@ -54,20 +50,11 @@ def main(argv: list[str]) -> int:
     kilobytes = sum(map(len, contents)) / len(contents) / 1000
     print(render(seconds, len(contents), kilobytes))
     if out is not None:
+        environment = describe_environment(threads=1) | {name: package_version(name) for name in ("pillow", "pyarrow")}
         settings = {"clock": "process CPU time", "content": "own files" if arguments.root else MADE_UP, "images": len(contents)}
-        record = {
-            "schema_version": SCHEMA_VERSION,
-            "bench": "image_loader",
-            "started_at": started,
-            "finished_at": now(),
-            "code": code_info().model_dump(),
-            "environment": describe_environment(threads=1) | {name: package_version(name) for name in ("pillow", "pyarrow")},
-            "settings": settings | {"mean_kilobytes": kilobytes, "pixels": PIXELS, "batch": BATCH, "parquet_rows_a_group": ROWS},
-            "seconds": seconds,
-            "results": [judge("image_loader", name, f"time / {TENSOR}", ratio(seconds, name, TENSOR)).as_json() for name in seconds],
-        }
-        create_exclusive(out, json.dumps(record, indent=1, sort_keys=True, allow_nan=False).encode() + b"\n")
-        print(f"\nrecord: {arguments.out}")
+        settings |= {"mean_kilobytes": kilobytes, "pixels": PIXELS, "batch": BATCH, "parquet_rows_a_group": ROWS}
+        results = [judge("image_loader", name, f"time / {TENSOR}", ratio(seconds, name, TENSOR)).as_json() for name in seconds]
+        write(out, record_bytes("image_loader", started, environment, settings=settings, seconds=seconds, results=results))
     return 0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -75,13 +75,21 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """title, columns (after rank and row), rows in order, notes below; facts: what the title says and more, as data."""
+    """title, columns (after rank and row), rows in order, notes below; facts: what the title says and more, as data.
+
+    detailed: makes the rows with intervals over single examples, which takes files and time; None: there are none.
+    """
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = field(default=())
     facts: Mapping[str, Any] = field(default_factory=dict)
+    detailed: Callable[[], Sequence[Row]] | None = field(default=None, compare=False)
+
+    def rows_in_detail(self) -> Sequence[Row]:
+        """For the formats that a program reads."""
+        return self.rows if self.detailed is None else self.detailed()
 
 
 def markdown(board: Board) -> str:

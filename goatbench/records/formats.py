@@ -67,7 +67,7 @@ def to_json(boards: Sequence[Board]) -> str:
             "title": board.title,
             "facts": dict(board.facts),
             "columns": [{"key": c.key, "head": c.head, "is_score": c.is_score} for c in board.columns],
-            "rows": [_row_data(row, board) for row in board.rows],
+            "rows": [_row_data(row, board) for row in board.rows_in_detail()],
             "notes": list(board.notes),
         }
         for board in boards
@@ -84,7 +84,7 @@ def to_csv(boards: Sequence[Board]) -> str:
         facts = board.facts
         shared = {key: facts.get(key) for key in ("kind", "task", "version", "scale", "metric", "unit", "direction", "chance")}
         shared["shared"] = json.dumps(facts["shared"], sort_keys=True) if "shared" in facts else ""
-        for row in board.rows:
+        for row in board.rows_in_detail():
             flags = {"rank": row.rank, "row": row.name, "marks": " ".join(row.marks), "local": row.is_local, "pareto": row.is_pareto}
             for column in board.columns:
                 if column.key in row.cells:

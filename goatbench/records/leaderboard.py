@@ -6,7 +6,7 @@ stamps: equal records give equal bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 def build_boards(
     card: TaskCard, submitted: Iterable[RunRecord], local: Iterable[RunRecord] = (), metric: str | None = None,
-    against: str | None = None, examples: ExampleFiles | None = None, with_cells: bool = True,
+    against: str | None = None, examples: ExampleFiles | None = None,
 ) -> list[Board]:  # fmt: skip
     """The boards of a task, current version first; none without records. metric: one of the card's, by default its primary one.
 
     against: a row that the others are compared with, seed by seed; boards without it are left out. examples: where runs have stored
-    the scores of single examples, the headline's intervals are also over them; with_cells=False: in the notes alone.
+    the scores of single examples, the headline's intervals are also over them: those of the notes now, those of cells when asked for.
     """
     known = [m.name for m in card.metrics]
     if metric is not None and metric not in known:
@@ -39,7 +39,7 @@ def build_boards(
     shown = card.metric(metric or card.primary_metric)
     groups = group_records(card, shown, submitted, local)
     chosen = [group for group in groups if against is None or against in group.rows]
-    return [_board(card, as_measured(shown, group), group, groups, against, examples, with_cells) for group in chosen]
+    return [_board(card, as_measured(shown, group), group, groups, against, examples) for group in chosen]
 
 
 def row_names(card: TaskCard, submitted: Iterable[RunRecord], local: Iterable[RunRecord] = ()) -> list[str]:
@@ -49,7 +49,7 @@ def row_names(card: TaskCard, submitted: Iterable[RunRecord], local: Iterable[Ru
 
 
 def _board(
-    card: TaskCard, metric: Metric, group: Group, groups: list[Group], against: str | None, examples: ExampleFiles | None, with_cells: bool
+    card: TaskCard, metric: Metric, group: Group, groups: list[Group], against: str | None, examples: ExampleFiles | None
 ) -> Board:
     headline = card.primary_conditions.get(card.column_condition)
     scores = {name: scores_of(metric, row, headline) for name, row in group.rows.items()}
@@ -82,16 +82,18 @@ def _board(
     if against is not None:
         rows = against_baseline(against, metric, group, rows, columns)
         notes = [*against_note(against, metric, rows), *notes]
+    detailed = None
     if examples is not None and headline in columns:
         from .over_examples import note, of_rows, with_intervals
 
-        if with_cells:
-            rows = with_intervals(rows, of_rows(metric, group, order, against, headline, examples), columns[headline].key)
+        def detailed() -> Sequence[Row]:
+            return with_intervals(rows, of_rows(metric, group, order, against, headline, examples), columns[headline].key)
+
         if (base := against or next(iter(ranks), rivals[0] if rivals else None)) is not None:
             notes += note(metric, base, of_rows(metric, group, order, base, headline, examples))
     facts = _facts(card, metric, group, headline) | ({"against": against} if against is not None else {})
     every = (*columns.values(), *(column for column, _ in extras))
-    return Board(title_of(card, metric, group, against), every, tuple(rows), tuple(notes), facts)
+    return Board(title_of(card, metric, group, against), every, tuple(rows), tuple(notes), facts, detailed)
 
 
 def title_of(card: TaskCard, metric: Metric, group: Group, against: str | None = None) -> str:

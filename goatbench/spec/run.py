@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from functools import reduce
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from ..errors import UsageError
 from ..records.canonical import digest
 from ..records.record import NAME_PATTERN
 from .attention import AttentionSpec
@@ -95,13 +93,6 @@ class RunSpec(Strict):
         rate = self.attention.tuned.get(self.domain, {}).get(self.scale)  # those of other domains and scales are no part of this run
         full["attention"]["tuned"] = {} if rate is None else {self.domain: {self.scale: rate}}
         return full
-
-    def check_paths(self) -> None:
-        """UsageError if there is nothing where the data are said to be; what is wrong with what is there, its reader says."""
-        for key in self.path_keys:
-            path = getattr(self.data, key)
-            if path is not None and not os.path.lexists(path):
-                raise UsageError(f"data.{key}={path}: there is no such file or folder")
 
     @property
     def config_hash(self) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from goatbench.config_tree import ConfigTree
 from goatbench.errors import UsageError
 from goatbench.registry import Registries, Registry, _Bound, attentions, image_sources, nearest, tasks, toy_sources
 
@@ -57,6 +58,75 @@ def test_a_plugin_is_told_its_own_name():
 )
 def test_nearest(name, known, guess):
     assert nearest(name, known) == guess
+
+
+TYPOS = [
+    ("task", "neelde", "needle"),
+    ("task", "vit_res51", "vit_res512"),
+    ("task", "vitres512", "vit_res512"),
+    ("task", "vit_384", "vit_res384"),
+    ("task", "lm_len", "lm_length"),
+    ("task", "multineedle", "multi_needle"),
+    ("task", "passkeys", "passkey"),
+    ("task", "resolution", "vit_resolution"),
+    ("attention", "gaot", "goat"),
+    ("attention", "nop", "nope"),
+    ("attention", "aliby", "alibi"),
+    ("attention", "alibi2d", "alibi_2d"),
+    ("attention", "rope_mix", "rope_mixed"),
+    ("attention", "ropemixed", "rope_mixed"),
+    ("attention", "goat-reference", "goat_reference"),
+    ("attention", "lokohere", "lookhere"),
+    ("attention", "t6", "t5"),
+    ("attention", "t5_large", "t5"),
+    ("scale", "embeded", "embedded"),
+    ("scale", "smok", "smoke"),
+    ("data", "shakespere", "shakespeare"),
+    ("data", "imagenet", "imagenet_folder"),
+    ("trainer", "gpus", "gpu"),
+]
+FAR_FETCHED = [
+    ("task", "nope"),
+    ("task", "rope"),
+    ("task", "smoke"),
+    ("task", "perplexity"),
+    ("task", "copyright"),
+    ("attention", "post"),
+    ("attention", "rotary"),
+    ("attention", "transformer"),
+    ("attention", "foxtrot"),
+    ("scale", "needle"),
+    ("scale", "tiny"),
+    ("model", "vit_tiny"),
+    ("trainer", "cuda"),
+]
+
+
+@pytest.mark.parametrize(("group", "name", "guess"), [*TYPOS, *((group, name, None) for group, name in FAR_FETCHED)])
+def test_a_typo_is_answered_with_the_name_and_a_stranger_with_none(group, name, guess):
+    assert nearest(name, ConfigTree.find().options(group)) == guess
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "says"),
+    [
+        ("task", "nope", "unknown task 'nope'; nope is an attention: attention=nope; known: "),
+        ("attention", "copy", "unknown attention 'copy'; copy is a task: task=copy; known: "),  # not cope, which is nearest
+        ("scale", "stories", "'stories'; stories is a data set: data=stories and an evaluation preset: evaluation=stories; known: "),
+        ("trainer", "slurm", "unknown trainer 'slurm'; slurm is a launcher: launch=slurm; known: "),
+    ],
+)
+def test_a_name_of_another_kind_is_called_by_it(group, name, says):
+    with pytest.raises(UsageError) as caught:
+        ConfigTree.find().check(group, name)
+    assert says in str(caught.value) and "did you mean" not in str(caught.value)
+
+
+def test_only_the_family_of_an_attention_stands_for_it():
+    """cope is spelled as it should be: nope, which looks like it, is another mechanism."""
+    tree = ConfigTree.find()
+    assert tree.nearest_attention("cope", 2) is None
+    assert tree.nearest_attention("rope_sink_scalar", 2) == "rope_axial"
 
 
 @pytest.mark.parametrize(

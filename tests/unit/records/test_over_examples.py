@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from goatbench.boards import Asked, Format, Places, print_boards
 from goatbench.records.comparing import Side, compare
 from goatbench.records.examples import EXAMPLES, write_examples
 from goatbench.records.files import record_bytes
@@ -17,6 +20,7 @@ from goatbench.records.record import Examples, RunRecord
 from goatbench.records.statistics import hierarchical_bootstrap
 from goatbench.records.store import placed_at, submit
 
+RESULTS = Path(__file__).resolve().parents[3] / "results"
 TOP = {"nominal": 512, "resolution": 28, "coords": "raw", "split": "test"}
 N = 400
 
@@ -65,7 +69,8 @@ def test_a_board_has_the_intervals_at_its_headline_and_says_so(card, records, an
     files = ExampleFiles(tmp_path / "runs", None, warnings := [])
     (board,) = build_boards(card, records, examples=files)
     own = hierarchical_bootstrap(np.stack(answers["goat"]))
-    cell = next(row for row in board.rows if row.name == "goat").cells["512"]
+    assert all(row.cells["512"].interval is None for row in board.rows)  # no format has asked for them yet
+    cell = next(row for row in board.rows_in_detail() if row.name == "goat").cells["512"]
     assert cell.interval == pytest.approx((own.mean - own.half_width(), own.mean + own.half_width())) and warnings == []
     (note,) = [note for note in board.notes if "over seeds and examples" in note]
     gap = expected(answers)
@@ -82,7 +87,7 @@ def test_a_board_has_the_intervals_at_its_headline_and_says_so(card, records, an
 def test_a_board_against_a_row_has_the_interval_of_the_difference(card, records, answers, tmp_path):
     (board,) = build_boards(card, records, against="rope", examples=ExampleFiles(tmp_path / "runs", None, []))
     gap = expected(answers)
-    cells = {row.name: row.cells["512"] for row in board.rows}
+    cells = {row.name: row.cells["512"] for row in board.rows_in_detail()}
     assert cells["goat"].interval == pytest.approx((gap.mean - gap.half_width(), gap.mean + gap.half_width()))
     assert cells["rope"].interval is None and cells["goat"].difference.mean == pytest.approx(gap.mean)
 
@@ -92,7 +97,7 @@ def test_published_files_are_found_by_the_record_s_place(card, records, answers,
     placed = submit([record.run_id for record in records], tmp_path / "results", tmp_path / "runs")
     assert placed[0].path == tmp_path / "results" / placed_at(records[0])
     (board,) = build_boards(card, records, against="rope", examples=ExampleFiles(None, tmp_path / "results", []))
-    assert next(row for row in board.rows if row.name == "goat").cells["512"].interval is not None
+    assert next(row for row in board.rows_in_detail() if row.name == "goat").cells["512"].interval is not None
 
 
 @pytest.mark.parametrize("break_it", ["missing", "changed", "none stored", "other examples"])
@@ -113,5 +118,17 @@ def test_a_seed_without_scores_means_no_interval(card, make_record, records, tmp
         info, _ = write_examples(path.parent, [Examples("top1", TOP, np.arange(N - 2) % 2 == 0)])
         records[0] = RunRecord.model_validate(other.model_dump() | {"run_id": records[0].run_id, "examples": info.model_dump()})
     (board,) = build_boards(card, records, against="rope", examples=ExampleFiles(tmp_path / "runs", None, warnings := []))
-    assert next(row for row in board.rows if row.name == "goat").cells["512"].interval is None
+    assert next(row for row in board.rows_in_detail() if row.name == "goat").cells["512"].interval is None
     assert [says in warning for warning in warnings] == ([True] if says else [])
+
+
+@pytest.mark.parametrize(("form", "is_read"), [(Format.CSV, True), (Format.JSON, True), (Format.MD, False), (Format.TERMINAL, False)])
+def test_only_formats_for_programs_read_the_scores_behind_a_single_row(tmp_path, capsys, form, is_read):
+    """Nothing stands beside it, so that the notes compare nothing. What cannot be read is named, whoever asked for it."""
+    folder = tmp_path / "genome_nll@v1" / "embedded" / "goat"
+    folder.mkdir(parents=True)
+    for record in (RESULTS / folder.relative_to(tmp_path)).glob("*.json"):  # without the files beside them
+        shutil.copy(record, folder)
+    print_boards(Asked(("genome_nll",)), Places(None, str(tmp_path)), form)
+    out, err = capsys.readouterr()
+    assert "goat" in out and err.count("per-example scores is missing") == (1 if is_read else 0)
