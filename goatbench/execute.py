@@ -151,8 +151,13 @@ def _take_part(spec: RunSpec, task: Any, record: dict[str, Any]) -> None:
     except (PreemptedError, KeyboardInterrupt, SystemExit):
         raise
     except Exception as failure:
-        error = _error(failure)
-        rank_failures.say_why(Path(spec.runs_dir) / record["run_id"], rank(), error)
+        error, folder = _error(failure), Path(spec.runs_dir) / record["run_id"]
+        if isinstance(failure, UsageError) and rank_failures.RUN_ID in os.environ:
+            if folder.is_dir():
+                time.sleep(rank_failures.GRACE_SECONDS)
+            if not folder.is_dir():  # the first one has found the same, said so and removed it
+                raise SystemExit(2) from None
+        rank_failures.say_why(folder, rank(), error)
         raise RankError(f"rank {rank()}: {error.kind}: {error.message}") from failure
 
 

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from ..errors import UsageError
 from ..spec import DecoderSpec
-from .order import ShardSampler, TrainSampler, training_place
+from .order import ShardSampler, TrainSampler, check_validation, training_place
 from .workers import leave_interrupts_to_the_trainer
 
 
@@ -70,6 +70,7 @@ class CausalData(lightning.LightningDataModule):
 
     def val_dataloader(self) -> DataLoader:
         """What checkpoints are selected on."""
+        check_validation(len(self.validation_windows), self._place()[1])
         return self.eval_loader(self.validation_windows)
 
     def eval_loader(self, windows: Any) -> DataLoader:

@@ -14,7 +14,7 @@ from ..errors import UsageError
 from ..records.record import DataInfo
 from ..spec import ImageDataSpec, ImageEvaluationSpec, ImageSize, VitSpec, sides
 from .datasets import EvaluationImages, ImageLoader, PreparedImages, TrainingImages, as_is
-from .order import ShardSampler, TrainSampler, training_place
+from .order import ShardSampler, TrainSampler, check_validation, training_place
 from .sources import combine, load_source, subset
 from .split import SPLITS, Split
 from .transforms import EvaluationTransform, Normalise, TrainingTransform
@@ -161,6 +161,7 @@ class ImageData(lightning.LightningDataModule):
 
     def val_dataloader(self) -> DataLoader:
         """The validation split at base resolution: what checkpoints are selected on."""
+        check_validation(self.split_size("validation"), self._place()[1])
         return self.eval_loader("validation", self.model.image_size)
 
     # Both

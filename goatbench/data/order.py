@@ -102,6 +102,12 @@ class ShardSampler(Sampler[int]):
         return iter(self._indices)
 
 
+def check_validation(size: int, world_size: int) -> None:
+    """UsageError where a rank would have nothing to validate on, which Lightning does not take."""
+    if size < world_size:
+        raise UsageError(f"{size} validation examples for {world_size} processes: give data.num_validation of as many, or fewer devices")
+
+
 def training_place(trainer: lightning.Trainer | None) -> tuple[int, int]:
     """(epoch, batch of it) at which this trainer is about to start: not the first where it goes on from a checkpoint.
 

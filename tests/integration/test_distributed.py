@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
 import sys
 import time
 from datetime import timedelta
@@ -214,6 +215,17 @@ def test_a_failing_rank_ends_the_run_with_its_reason(tmp_path):
     for rank in range(2):
         said = (tmp_path / f"stderr{rank}.txt").read_text()
         assert "out of luck" in said and "Traceback" not in said
+
+
+def test_what_every_rank_finds_wrong_is_said_once(tmp_path):
+    """Seen: the first rank removes the run's folder while the second one writes its own word of the same into it."""
+    command = [sys.executable, "-P", "-m", "goatbench", "run", "task=needle", "scale=smoke", "trainer.devices=2", "data.num_validation=1"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    lines = [line for line in done.stderr.splitlines() if line.startswith("goatbench:")]
+    assert (done.returncode, lines) == (
+        2, ["goatbench: 1 validation examples for 2 processes: give data.num_validation of as many, or fewer devices"],
+    )  # fmt: skip
+    assert not list(tmp_path.glob("runs/2*"))
 
 
 @pytest.mark.parametrize(
