@@ -118,6 +118,8 @@ def test_sinusoids_of_a_line(base):
 
 def test_sinusoids_of_a_grid_skip_the_prefix():
     """First half of the dims y, second half x; the coordinates count, so rescaling them moves the waves."""
+    tokens, positions = zeros(5, 1).double(), Positions.line(5)
+    assert torch.allclose(Sinusoidal(shape(1), amplitude=0.3).embed(tokens, positions).abs().max(), torch.tensor(0.3).double())
     scheme = Sinusoidal(shape(2, 2))
     actual = scheme.embed(zeros(2 + 15, 1).double(), Positions.grid(3, 5, 2).rescaled((0.5, 2.0)))
     expected = torch.tensor([by_hand((0.5 * (n // 5), 2.0 * (n % 5)), DIM, 10_000.0) for n in range(15)], dtype=torch.float64)
