@@ -251,8 +251,9 @@ def _train(spec: RunSpec, task: Any, net: Any, data: Any, record: dict[str, Any]
     if fit.get("resumed_at_steps"):
         record["notes"] = [f"training went on from a checkpoint after {', '.join(map(str, fit['resumed_at_steps']))} steps"]
     if first is not None:
-        said = f"first stage: {first['steps']:,} steps, {first['samples']:,} samples, {first['selected_on']} {first['selected_value']:.4f}"
-        record["notes"] = [*record.get("notes", []), f"{said} in epoch {first['selected_epoch']}; budget and costs hold it too"]
+        said = f"first stage: {first['steps']:,} steps, {first['samples']:,} samples, learning rate {meta['first_learning_rate']:g}, "
+        said += f"{first['selected_on']} {first['selected_value']:.4f} in epoch {first['selected_epoch']}"
+        record["notes"] = [*record.get("notes", []), f"{said}; steps, samples and costs hold it too, epochs are those of the last stage"]
     record["data"] = data.info  # again: training has counted the images it had to skip
     peak = max(fit["peak_memory_bytes"], first["peak_memory_bytes"] if first else 0)
     return [

@@ -60,6 +60,8 @@ class ImageData(lightning.LightningDataModule):
                 f"the test images of {data.name} show {len(shown)} of {model.num_classes} classes: for a test set of fewer classes "
                 "(ImageNet-A, -R) set evaluation.classes=present, which compares the logits of these alone; or complete it"
             )
+        if self._test_classes is None and evaluation.classes == "present":
+            raise UsageError(f"evaluation.classes=present: the test images of {data.name} show every class; leave it at all")
         if batch_size > (found := self.split_size("train")):
             raise UsageError(f"training.batch_size={batch_size}, but {data.name} has {found} training images here; set a smaller one")
         if model.in_chans not in (1, 3):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
 from .data import AugmentationSpec, GenomeDataSpec, ImageDataSpec, StoryDataSpec, TextDataSpec, ToyDataSpec
 from .evaluation import GenomeEvaluationSpec, ImageEvaluationSpec, StoryEvaluationSpec, TextEvaluationSpec, ToyEvaluationSpec
-from .image_size import misfit, size_label
+from .image_size import misfit, sides, size_label
 from .models import DecoderSpec, VitSpec
 from .run import RunSpec
 from .strict import Strict
@@ -51,6 +51,11 @@ class VisionRunSpec(RunSpec):
             if augmentation.rand_augment is not None and self.model.in_chans != 3:
                 raise ValueError(f"{where}augmentation.rand_augment works on colours: set model.in_chans=3, or rand_augment=null")
         return self
+
+    @property
+    def seen_in_training(self) -> dict[str, Any]:
+        """How training images are resized, and how those are cropped that the epoch is chosen on."""
+        return {"interpolation": self.evaluation.interpolation, "crop": self.evaluation.crop_at(*sides(self.model.image_size))}
 
     @property
     def first_stage(self) -> VisionRunSpec | None:

@@ -66,6 +66,11 @@ class RunSpec(Strict):
         return None
 
     @property
+    def seen_in_training(self) -> dict[str, Any]:
+        """What training takes of the evaluation: two runs that differ in it do not share weights."""
+        return {}
+
+    @property
     def learning_rate(self) -> float:
         if self.training.learning_rate != "tuned":
             return float(self.training.learning_rate)
@@ -106,8 +111,8 @@ class RunSpec(Strict):
     def training_hash(self, data_fingerprint: str, source_hash: str) -> str:
         """Names a checkpoint: all runs that would train the same weights share it."""
         part = self.identity
-        for key in ("task", "evaluation"):
-            part.pop(key)
+        part.pop("task")
+        part["evaluation"] = self.seen_in_training
         part["attention"].pop("tuned")
         part["training"].pop("default_learning_rate")
         part["training"]["learning_rate"] = self.learning_rate

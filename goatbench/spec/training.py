@@ -29,6 +29,7 @@ class TrainerSpec(Strict):
     """The machine side: handed to Lightning. Not part of a run's identity, but for precision.
 
     checkpoint_steps, checkpoint_minutes: how often a training that is under way is saved; None: not on this account.
+    time_limit_minutes: of one stage of a training.
     """
 
     accelerator: Literal["cpu", "gpu", "auto"] = "cpu"

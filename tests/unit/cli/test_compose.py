@@ -381,3 +381,15 @@ def test_a_task_can_name_its_own_file_of_a_scale():
     assert COMPOSER.compose(["task=toy_blocks", "attention=rope"]).variant == {}
     with pytest.raises(UsageError, match=r"task\.setting belongs to the task"):
         COMPOSER.compose(["task=toy_blocks", "attention=rope", "task.setting=toy"])
+
+
+def test_runs_that_train_or_choose_on_other_pixels_share_no_weights():
+    """Training resizes, and the epoch is chosen, by the evaluation's interpolation and crop at base; the rest of it is for afterwards."""
+
+    def hash_of(*more: str) -> str:
+        return COMPOSER.compose(["task=vit_res512", "scale=paper", *more]).spec.training_hash("data", "source")
+
+    presets = {name: hash_of(f"evaluation={name}") for name in ("deit3", "lookhere", "timm")}
+    assert len(set(presets.values())) == 3
+    assert hash_of("evaluation.interpolation=bilinear") != hash_of() == presets["deit3"]
+    assert hash_of("evaluation.batch_tokens=999", "evaluation.coords=[raw]") == hash_of("evaluation.base_crop_pct=1.0") == hash_of()
