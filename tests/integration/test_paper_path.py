@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -24,6 +26,8 @@ from goatbench.data.images import ImageData
 from goatbench.registry import tasks
 from goatbench.training.checkpoint import read_checkpoint
 
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
 TOY = [
     "scale=paper", "trainer=cpu", "task=vit_res288", "attention=goat", "model.embed_dim=64", "model.depth=1", "model.num_heads=1",
     "model.num_classes=3", "training.epochs=1", "training.batch_size=8", "seed=1",
@@ -76,6 +80,42 @@ def test_the_recipe_runs_and_every_image_counts_once(imagenet, tmp_path):
     assert {m["n"] for m in record["measurements"]} == {12}
     assert {m["conditions"]["resolution"] for m in record["measurements"]} == {224, 288}
     assert str(imagenet) not in path.read_text()
+
+
+def write_parquet(tree: Path, target: Path) -> None:
+    wnids = sorted(folder.name for folder in (tree / "train").iterdir())
+    for part, name in (("train", "train"), ("val", "validation")):
+        paths = sorted((tree / part).rglob("*.JPEG"))
+        cells = [{"bytes": path.read_bytes(), "path": path.name} for path in paths]
+        table = pa.table({"image": cells, "label": [wnids.index(path.parent.name) for path in paths]})
+        pq.write_table(table, target / f"{name}-00000-of-00001.parquet", row_group_size=5)
+
+
+def write_tars(tree: Path, target: Path) -> None:
+    for part, name in (("train", "train"), ("val", "validation")):
+        with tarfile.open(target / f"imagenet1k-{name}-0000.tar", "w") as tar:
+            for path in sorted((tree / part).rglob("*.JPEG")):
+                for kind, content in (("cls", path.parent.name.encode()), ("jpg", path.read_bytes())):
+                    member = tarfile.TarInfo(f"{path.stem}.{kind}")
+                    member.size = len(content)
+                    tar.addfile(member, io.BytesIO(content))
+
+
+@pytest.mark.parametrize(("source", "write"), [("imagenet_parquet", write_parquet), ("imagenet_webdataset", write_tars)])
+def test_the_recipe_runs_from_shards(imagenet, tmp_path, monkeypatch, source, write):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GOATBENCH_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "shards").mkdir()
+    write(imagenet, tmp_path / "shards")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["run", *TOY, f"data={source}", "data.root=shards"])
+    assert ended.value.code == 0
+    (path,) = tmp_path.glob("runs/2*/record.json")
+    record = json.loads(path.read_text())
+    assert record["data"]["counts"] == {"train": 35, "validation": 1, "test": 12} and record["data"]["skipped"] == 0
+    assert record["data"]["source"].startswith("real: local") and "shards" in record["data"]["source"]
+    assert record["budget"]["samples"] == 32
+    assert {(m["conditions"]["resolution"], m["n"]) for m in record["measurements"]} == {(224, 12), (288, 12)}
 
 
 def test_a_truncated_test_image_is_an_error_with_its_name(imagenet, tmp_path):
