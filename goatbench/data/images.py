@@ -83,7 +83,8 @@ class ImageData(lightning.LightningDataModule):
 
     @property
     def skipped(self) -> int:
-        """Unreadable training images that were left out so far, each counted once (by this process and its workers)."""
+        """Unreadable training images that were left out so far, each counted once: by this process and its workers, and by all ranks
+        up to the last checkpoint and from the end of training on."""
         return int(self._training_set.unreadable.sum()) if "_training_set" in self.__dict__ else 0
 
     @property
@@ -169,11 +170,23 @@ class ImageData(lightning.LightningDataModule):
     # Both
 
     def state_dict(self) -> dict[str, Any]:
-        """For Lightning's checkpoints: which training images could not be read."""
+        """For Lightning's checkpoints, which asks every rank: which training images could not be read."""
+        self._share_unreadable()
         return {"unreadable": self._training_set.unreadable}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._training_set.unreadable.copy_(state_dict["unreadable"])
+
+    def teardown(self, stage: str) -> None:
+        """Lightning calls this on every rank when training is done."""
+        if stage == "fit":
+            self._share_unreadable()
+
+    def _share_unreadable(self) -> None:
+        """Gives each rank the flags of all. In between, each holds max_unreadable against what it has seen itself."""
+        if self.trainer is not None and self.trainer.world_size > 1:
+            flags, strategy = self._training_set.unreadable, self.trainer.strategy
+            flags |= strategy.reduce(flags.to(strategy.root_device, copy=True), reduce_op="max").cpu()
 
     def _place(self) -> tuple[int, int]:
         if self.trainer is not None:

@@ -43,13 +43,19 @@ class VisionRunSpec(RunSpec):
     def _stages_fit(self) -> VisionRunSpec:
         if (self.pretraining is None) != (self.model.position_size is None):
             raise ValueError("pretraining and model.position_size (the size of that stage in pixels) go together: set both or none")
-        stages = [("data.", self.data.augmentation)]
+        stages = [("data.", self.data.augmentation, "", self.training)]
         if self.pretraining is not None:
             self.check_recipe(self.pretraining.training, "pretraining.training.")
-            stages.append(("pretraining.", self.pretraining.augmentation))
-        for where, augmentation in stages:
+            stages.append(("pretraining.", self.pretraining.augmentation, "pretraining.", self.pretraining.training))
+        parts = self.trainer.devices * self.trainer.num_nodes * self.trainer.accumulate
+        for where, augmentation, owner, training in stages:
             if augmentation.rand_augment is not None and self.model.in_chans != 3:
                 raise ValueError(f"{where}augmentation.rand_augment works on colours: set model.in_chans=3, or rand_augment=null")
+            if (augmentation.mixup or augmentation.cutmix) and training.batch_size // parts % 2:
+                raise ValueError(
+                    f"{owner}training.batch_size {training.batch_size}: mixup and cutmix pair the images of a forward pass, of which "
+                    f"devices * num_nodes * accumulate = {parts} give it an odd number: choose a multiple of {2 * parts}"
+                )
         return self
 
     @property

@@ -52,10 +52,6 @@ class Classifier(TrainingModule):
         images, labels, _ = batch
         targets = labels
         if self.mixup is not None:
-            if len(images) % 2:
-                raise UsageError(
-                    f"mixup and cutmix pair the images of a batch: batch size {len(images)} a process is odd, choose an even one"
-                )
             images, targets = self.mix(images, labels, batch_idx)
         loss = self.criterion(self.net(images).float(), targets)
         self.check_finite(loss.detach())
@@ -65,16 +61,21 @@ class Classifier(TrainingModule):
         """Mixed images [B, C, H, W] and targets [B, num_classes] of the first half, then of the second one backwards.
 
         How is drawn from (seed, epoch, batch) alone, and image i is mixed with i + B / 2: a rank has every R-th image of a global batch,
-        so that each image has the same partner, and the same share of it, for every number of ranks.
+        so that each image has the same partner, and the same share of it, for every number of ranks. B is odd where an unreadable image
+        was left out: then the last image is the partner of two.
         """
-        half = len(images) // 2
-        order = torch.cat((torch.arange(half), torch.arange(len(images) - 1, half - 1, -1))).to(images.device)  # timm pairs the ends
+        half = (len(images) + 1) // 2
+        order = torch.cat((torch.arange(half), torch.arange(2 * half - 1, half - 1, -1)))  # timm pairs the ends
+        order = order.clamp(max=len(images) - 1).to(images.device)
         state = np.random.get_state()
         np.random.seed([self.seed % 2**32, self.current_epoch, batch_idx])  # timm draws from the global generator
         try:
-            return self.mixup(images[order], labels[order])
+            mixed, targets = self.mixup(images[order], labels[order])
         finally:
             np.random.set_state(state)
+        if len(images) % 2:  # row `half` is the last image a second time
+            mixed, targets = (torch.cat((part[:half], part[half + 1 :])) for part in (mixed, targets))
+        return mixed, targets
 
     def on_validation_epoch_start(self) -> None:
         self.correct.reset()

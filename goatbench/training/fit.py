@@ -19,6 +19,7 @@ from . import memory
 from .checkpoint import load_checkpoint, save_checkpoint
 from .module import TrainingModule
 from .process_settings import cheap_device_checks, determinism, plain_interrupt, quiet
+from .ranks import gather
 from .resume import RESUME, Checkpoints, ResumeFile
 from .waiting import LoaderClock
 
@@ -171,7 +172,7 @@ class _Watch(lightning.Callback):
 
     def on_train_batch_start(self, trainer: lightning.Trainer, module: TrainingModule, batch: Any, batch_idx: int) -> None:
         if trainer.world_size > 1 and self.samples == 0:
-            ids = trainer.strategy.all_gather(batch[-1]).flatten()
+            ids = gather(batch[-1])  # of any lengths: a rank may have lost an unreadable image
             if ids.unique().numel() < ids.numel():
                 raise ValueError("the ranks were given the same training examples: the data module must shard its batches over the ranks")
 

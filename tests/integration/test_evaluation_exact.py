@@ -1,4 +1,4 @@
-"""Two gloo processes over loopback: evaluation equals one process to the last image, and training runs under stock DDP."""
+"""Two or three gloo processes over loopback: evaluation equals one process to the last image, and training runs under stock DDP."""
 
 from __future__ import annotations
 
@@ -101,13 +101,17 @@ def measure_lm(shard: slice, poisoned: bool = False) -> dict:
     return {name: torch.as_tensor(value).double().tolist() for name, value in result.items() if not name.startswith(skip)}
 
 
+def join(rank: int, world_size: int, folder: Path) -> None:
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
+    meet = f"file://{folder}/rendezvous{world_size}"
+    limit = timedelta(seconds=forked.LIMIT_SECONDS)
+    torch.distributed.init_process_group("gloo", init_method=meet, rank=rank, world_size=world_size, timeout=limit)
+
+
 def one_of_two(rank: int, folder: Path) -> None:
     """What each of the two processes does: train, then evaluate three times."""
     torch.set_num_threads(1)
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2, timeout=timedelta(seconds=forked.LIMIT_SECONDS)
-    )
+    join(rank, 2, folder)
     os.environ.update(LOCAL_RANK=str(rank), NODE_RANK="0")  # tells Lightning that the processes are there already
     found = {"fit": train(rank, 2, folder)}
     found |= {"21": measure(rank, 2), "workers": measure(rank, 2, num_workers=1), "1": measure(rank, 2, size=1)}
@@ -123,6 +127,13 @@ def one_of_two(rank: int, folder: Path) -> None:
     except EvaluationError as error:
         found["poisoned_lm"] = str(error)
     torch.save(found, folder / f"found{rank}")
+    torch.distributed.destroy_process_group()
+
+
+def one_of_three(rank: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    join(rank, 3, folder)
+    torch.save(measure(rank, 3, size=22), folder / f"three{rank}")
     torch.distributed.destroy_process_group()
 
 
@@ -153,13 +164,27 @@ def two_ranks(folder) -> list[dict]:
     return [torch.load(folder / f"found{rank}", weights_only=True) for rank in (0, 1)]
 
 
+def assert_equal(found: dict, alone: dict) -> None:
+    assert found.keys() == alone.keys()
+    for name, value in alone.items():
+        assert found[name] == (pytest.approx(value, rel=1e-5) if isinstance(value, float | list) else value), name
+
+
 @pytest.mark.parametrize("case", ["21", "workers"])
 def test_two_processes_equal_one(two_ranks, case):
     alone = measure(0, 1)
     assert alone["n"] == 21 and alone["nll_stderr"] > 0
     for found in two_ranks:
-        for name, value in alone.items():
-            assert found[case][name] == (pytest.approx(value, rel=1e-5) if isinstance(value, float | list) else value), name
+        assert_equal(found[case], alone)
+
+
+def test_three_processes_equal_one(tmp_path):
+    """22 images: 8, 7 and 7."""
+    assert forked.wait([forked.start(one_of_three, rank, tmp_path) for rank in range(3)]) == [0, 0, 0]
+    alone = measure(0, 1, size=22)
+    assert alone["n"] == 22 and alone["ece"] > 0
+    for rank in range(3):
+        assert_equal(torch.load(tmp_path / f"three{rank}", weights_only=True), alone)
 
 
 def test_a_rank_without_images(two_ranks):

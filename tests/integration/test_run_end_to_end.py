@@ -49,6 +49,14 @@ def test_a_record_holds_what_a_reader_needs(trained):
     assert record["data"]["counts"] == {"train": 128, "validation": 64, "test": 101}
     assert record["budget"] == {"epochs": 1, "steps": 4, "samples": 128, "batch_size": 32}
     assert record["model"]["kernel_eval"] == "sdpa-flash" and record["model"]["num_lanes"] > 0
+    assert record["protocol"] == {
+        "preset": "embedded", "crop_pct": 1.0, "interpolation": "bicubic", "antialias": True, "resize": "short side, PIL",
+        "dtype": "32-true", "tuned_at_test": False, "split": "test", "base": 224,
+    }  # fmt: skip
+    for m in record["measurements"]:
+        conditions = m["conditions"]
+        assert conditions["resize_side"] == conditions["resolution"] and conditions["coords"] in ("raw", "scaled")
+        assert conditions["split"] == "test"
     top1 = [m for m in record["measurements"] if m["metric"] == "top1"]
     seen = {(m["conditions"]["resolution"], m["conditions"]["coords"]) for m in top1}
     assert seen == {(12, "raw"), (12, "scaled"), (28, "raw"), (28, "scaled")}

@@ -170,6 +170,10 @@ MISTAKES = [  # overrides, what the one line must hold
     (["evaluation.pixels.512=0"], "evaluation.pixels.512: 0 is no size in pixels"),
     (["evaluation.pixels.512="], 'evaluation.pixels.512: "" is no size in pixels'),
     (["evaluation.pixels.521=28"], "evaluation.pixels has no '521'; it has: 224, 288, 320, 384, 448, 512; to add it write '+"),
+    (
+        ["data.augmentation.cutmix=1.0", "training.batch_size=12", "trainer.accumulate=4"],
+        "training.batch_size 12: mixup and cutmix pair the images of a forward pass, of which devices * num_nodes * accumulate = 4 give",
+    ),
     (["task=needle", "task.multiples=[]"], "task.multiples needs at least one, such as [1,16]"),
 ]
 

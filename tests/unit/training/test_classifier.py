@@ -96,10 +96,22 @@ def test_two_ranks_mix_as_one_process_does(kind):
     assert not all(torch.equal(image, mixed(slice(None), batch=6)[label][0]) for label, (image, _) in whole.items())
 
 
-def test_odd_batches_and_smoothed_binary_targets_are_refused():
-    with pytest.raises(UsageError, match="batch size 1 a process is odd"):
-        recipe = TrainingSpec(epochs=1, batch_size=1, default_learning_rate=1e-3)
-        module = Classifier(Constant(LOGITS), recipe, AugmentationSpec(crop_min_scale=1.0, cutmix=1.0), 1e-3, 10, 3)
-        module.training_step((IMAGES[:1], LABELS[:1], IDS[:1]), 0)
+@pytest.mark.parametrize("kind", ["mixup", "cutmix"])
+@pytest.mark.parametrize(("count", "partners"), [(5, {0: 3, 1: 4, 2: 4, 3: 0, 4: 1}), (1, {0: 0})])
+def test_a_batch_that_lost_an_image_is_mixed_too(kind, count, partners):
+    """Each image counts once, and none is without a partner but the only one."""
+    recipe = TrainingSpec(epochs=1, batch_size=6, default_learning_rate=1e-3)
+    augmentation = AugmentationSpec(crop_min_scale=1.0, **{kind: 1.0})
+    module = Classifier(Constant(LOGITS), recipe, augmentation, 1e-3, 10, 6, seed=3)
+    images, labels = torch.arange(float(count))[:, None, None, None].expand(count, 1, 6, 6).clone(), torch.arange(count)
+    found, targets = module.mix(images, labels, 5)
+    order = [*range((count + 1) // 2), *range(count - 1, (count + 1) // 2 - 1, -1)]
+    assert len(found) == len(targets) == count
+    for place, image in enumerate(order):
+        assert targets[place].nonzero().flatten().tolist() == sorted({image, partners[image]})
+        assert float(found[place].mean()) == pytest.approx(float(targets[place] @ torch.arange(6.0)), abs=1e-5)  # pixels say what labels do
+
+
+def test_smoothed_binary_targets_are_refused():
     with pytest.raises(UsageError, match="label_smoothing=0"):
         step("binary_cross_entropy", mixup=0.8, label_smoothing=0.1)
