@@ -38,6 +38,8 @@ class LogPrior:
     k_term:    [B|1, 1|G, K] fp32 key term; may be unbounded, so kernels never cast it plainly
     biases:    elementwise functions (batch, head, query_index, key_index) -> nats
     sink:      [H] logit of a zero-value key
+    integers:  (index of a lane whose keys are integers, the largest magnitude among them or None where nobody knows): kernels in half
+               precision carry what that dtype cannot hold of them in one more lane
     """
 
     q_lanes: Tensor | None = None
@@ -47,6 +49,7 @@ class LogPrior:
     k_term: Tensor | None = None
     biases: tuple[Bias, ...] = ()
     sink: Tensor | None = None
+    integers: tuple[tuple[int, int | None], ...] = ()
 
     @property
     def num_lanes(self) -> int:
@@ -61,6 +64,7 @@ class LogPrior:
             k_term=_add(self.k_term, other.k_term),
             biases=self.biases + other.biases,
             sink=other.sink if self.sink is None else self.sink if other.sink is None else torch.logaddexp(self.sink, other.sink),
+            integers=self.integers + tuple((self.num_lanes + lane, bound) for lane, bound in other.integers),
         )
 
     def row_offset(self) -> Tensor | None:

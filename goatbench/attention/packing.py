@@ -17,4 +17,4 @@ def packed(is_start: Tensor) -> tuple[Positions, Mask]:
     start is a document as well. Each token has the place that it would have if its document were alone."""
     place = torch.arange(is_start.shape[1], device=is_start.device).expand_as(is_start)
     begin = torch.where(is_start, place, 0).cummax(dim=1).values
-    return Positions.scattered(place - begin), Mask(causal=True, segment=is_start.cumsum(dim=1))
+    return Positions.scattered(place - begin, reach=is_start.shape[1] - 1), Mask(causal=True, segment=is_start.cumsum(dim=1))

@@ -5,6 +5,7 @@ B batch, K tokens, A axes (1 for text and genome, 2 for images: y, x).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -33,9 +34,13 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Scattered:
-    """Positions without a regular layout (patch dropout, padded batches, evicted caches)."""
+    """Positions without a regular layout (patch dropout, padded batches, evicted caches).
+
+    reach: the largest |coordinate| on the first axis, or any bound on it; None: not known without looking at the coordinates.
+    """
 
     length: int
+    reach: int | None = None
 
 
 Layout = Line | Grid | Scattered
@@ -80,6 +85,18 @@ class Positions:
     def num_axes(self) -> int:
         return self.coords.shape[-1]
 
+    @property
+    def reach(self) -> int | None:
+        """No coordinate of the first axis is larger in magnitude. From the layout where it says so, else looked up, once (a device
+        waits for that); None inside torch.compile, which knows no values."""
+        if isinstance(self.layout, Line):
+            return max(-self.layout.offset, self.layout.offset + self.layout.length - 1)
+        if isinstance(self.layout, Grid):
+            return self.layout.height - 1
+        if self.layout.reach is not None or torch.compiler.is_compiling():
+            return self.layout.reach
+        return self.remember("reach", lambda: math.ceil(self.coords[..., 0].abs().max()))
+
     @staticmethod
     def line(length: int, offset: int = 0, device: torch.device | str | None = None) -> Positions:
         """Tokens offset .. offset + length - 1 of a one-dimensional stream."""
@@ -95,11 +112,11 @@ class Positions:
         return Positions(Grid(height, width, num_prefix), order, coords, order < num_prefix)
 
     @staticmethod
-    def scattered(order: Tensor, coords: Tensor | None = None, is_prefix: Tensor | None = None) -> Positions:
-        """Any order [B|1, K]; coords default to the order on one axis."""
+    def scattered(order: Tensor, coords: Tensor | None = None, is_prefix: Tensor | None = None, reach: int | None = None) -> Positions:
+        """Any order [B|1, K]; coords default to the order on one axis; reach as in the layout."""
         coords = order.to(torch.float64)[..., None] if coords is None else coords.to(torch.float64)
         is_prefix = torch.zeros_like(order, dtype=torch.bool) if is_prefix is None else is_prefix
-        return Positions(Scattered(order.shape[-1]), order, coords, is_prefix)
+        return Positions(Scattered(order.shape[-1], reach), order, coords, is_prefix)
 
     def rescaled(self, factors: tuple[float, ...]) -> Positions:
         """The same tokens with coordinates multiplied axis by axis (position interpolation: factor < 1)."""

@@ -2,6 +2,10 @@
 
 Each invariant is a plain function `check_*`; the tests apply it to all rows, and test_mutants.py to broken code. The file is long
 because it is the list of the invariants.
+
+What depends on how many tokens there are is asked at each of LENGTHS and SHAPES, besides what hypothesis draws; on grids 0, 1 and 2
+prefix tokens take turns. At one size only: central differences of parameters (a single key moves nothing, long rows cost a forward pass
+for each parameter; that gradients arrive is asked at every size), copies, bf16 (far lengths have files of their own), compilation.
 """
 
 import copy
@@ -26,7 +30,7 @@ from attention_cases import (
     run,
     tokens,
 )
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
@@ -40,11 +44,23 @@ from goatbench.training.optim import parameter_groups
 
 LENGTHS = (37, 1, 2, 128, 129)
 SHAPES = ((3, 5), (1, 1), (1, 2), (6, 6), (8, 16), (43, 3))  # 43 x 3 = 129
+SIZES = [{"size": size, "num_prefix": size % 3} for size in range(6)]  # all of both
 few = settings(max_examples=4, deadline=None)
 rows = pytest.mark.parametrize(("name", "kind"), ROWS)
 
 # A constant over the keys, invisible to softmax; the published code has it, so its twin keeps it.
 WITHOUT_GRADIENT = {"goat_reference": {"scheme.fc2.bias"}}
+
+
+def also(cases: list[dict], **fixed):
+    """Explicit examples, besides those that hypothesis draws."""
+
+    def decorate(test):
+        for case in cases:
+            test = example(**case, **fixed)(test)
+        return test
+
+    return decorate
 
 
 def places(kind: str, size: int, num_prefix: int = 0) -> Positions:
@@ -62,6 +78,7 @@ def gradients(out: torch.Tensor, inputs: list[torch.Tensor], seed: int = 7) -> t
 
 @rows
 @few
+@also(SIZES, lanes="carve", seed=0)
 @given(size=st.integers(0, 5), num_prefix=st.integers(0, 2), lanes=st.sampled_from(["carve", "append"]), seed=st.integers(0, 99))
 def test_every_row_equals_the_reference_kernel(name, kind, size, num_prefix, lanes, seed):
     check_reference_kernel(name, kind, size, num_prefix, lanes, seed)
@@ -105,6 +122,8 @@ def shifted(positions: Positions, offset: float) -> Positions:
 
 @pytest.mark.parametrize(("name", "kind"), RELATIVE)
 @few
+@also(SIZES, offset=17_000)
+@also([{"size": size, "num_prefix": 0} for size in (1, 2, 4, 5)], offset=-900)  # rotary rows are relative without prefix only
 @given(size=st.integers(0, 5), num_prefix=st.integers(0, 2), offset=st.integers(-1000, 60_000))
 def test_shifting_all_coordinates_leaves_relative_rows_unchanged(name, kind, size, num_prefix, offset):
     positions = places(kind, size, num_prefix)
@@ -151,12 +170,13 @@ def test_rotation_preserves_norms(name, kind):
 @pytest.mark.parametrize("name", GRIDS)
 @pytest.mark.parametrize("num_prefix", [1, 3])
 def test_coordinates_of_prefix_tokens_are_ignored(name, num_prefix):
-    check_prefix_coordinates_are_ignored(name, num_prefix)
+    for size in range(len(SHAPES)):
+        check_prefix_coordinates_are_ignored(name, num_prefix, size)
 
 
-def check_prefix_coordinates_are_ignored(name: str, num_prefix: int = 1) -> None:
+def check_prefix_coordinates_are_ignored(name: str, num_prefix: int = 1, size: int = 0) -> None:
     """CLS and registers have no place: whatever stands in their coordinates, the output is the same to the bit."""
-    layer, positions = make_layer(name, "grid", num_prefix=num_prefix), places("grid", 0, num_prefix)
+    layer, positions = make_layer(name, "grid", num_prefix=num_prefix), places("grid", size, num_prefix)
     x = tokens(positions.num_tokens)
     elsewhere = replace(positions, coords=positions.coords + 7.5 * positions.is_prefix[..., None])
     assert torch.equal(run(layer, x, elsewhere), run(layer, x, positions))
@@ -195,6 +215,7 @@ TRANSPOSABLE = [name for name in GRIDS if name not in ("goat_reference", "lookhe
 
 @pytest.mark.parametrize("name", TRANSPOSABLE)
 @few
+@also(SIZES)
 @given(size=st.integers(0, 5), num_prefix=st.integers(0, 2))
 def test_transposing_image_and_grid_transposes_the_attention(name, size, num_prefix):
     check_transposition(name, size, num_prefix)
@@ -220,6 +241,8 @@ def check_transposition(name: str, size: int = 0, num_prefix: int = 1) -> None:
 
 @pytest.mark.parametrize("name", LINES)
 @few
+@also([{"length": length, "chunks": [length - 3, 1, 1]} for length in LENGTHS if length > 3])  # prefill, then token by token
+@also([{"length": 2, "chunks": [1]}, {"length": 1, "chunks": []}])
 @given(length=st.sampled_from(LENGTHS), chunks=st.lists(st.integers(1, 64), max_size=20))
 def test_decoding_in_any_chunks_equals_one_pass(name, length, chunks):
     check_decoding(name, length, chunks)
@@ -249,6 +272,7 @@ PADDABLE = [(name, True) for name in LINES] + [(name, False) for name in BIDIREC
 
 @pytest.mark.parametrize(("name", "causal"), PADDABLE)
 @few
+@also([{"length": length} for length in LENGTHS], pads=[3, 0], negative=True)
 @given(length=st.sampled_from(LENGTHS[:3]), pads=st.lists(st.integers(0, 36), min_size=2, max_size=3), negative=st.booleans())
 def test_a_left_padded_batch_equals_its_rows_alone(name, causal, length, pads, negative):
     check_left_padding(name, causal, length, pads, negative)
@@ -269,10 +293,18 @@ def check_left_padding(name: str, causal: bool, length: int, pads: list[int], ne
 
 @pytest.mark.parametrize("name", GRIDS)
 def test_dropped_patches_row_by_row_equal_their_rows_alone(name):
-    """Each row of a batch keeps other patches, in another order; the embedding is added before they are dropped."""
-    layer, grid = make_layer(name, "grid"), Positions.grid(3, 5, 1)
-    x = layer.scheme.embed(tokens(16), grid)
-    index = torch.stack([torch.cat((torch.zeros(1, dtype=torch.long), 1 + torch.randperm(15)[:6])) for _ in range(2)])
+    """Each row of a batch keeps other patches, in another order; the embedding is added before they are dropped. Of a single patch
+    none can be dropped."""
+    for (height, width), num_prefix in zip(SHAPES, (1, 1, 2, 0, 1, 2), strict=True):
+        check_dropped_patches(name, height, width, num_prefix)
+
+
+def check_dropped_patches(name: str, height: int, width: int, num_prefix: int) -> None:
+    """At the training resolution: rpb has no table for some patches of another grid."""
+    layer, grid = make_layer(name, "grid", num_prefix=num_prefix, grid=(height, width)), Positions.grid(height, width, num_prefix)
+    x, count = layer.scheme.embed(tokens(grid.num_tokens), grid), height * width
+    drawn = [num_prefix + torch.randperm(count)[: (count + 1) // 2] for _ in range(2)]
+    index = torch.stack([torch.cat((torch.arange(num_prefix), patches)) for patches in drawn])
     kept = x.gather(1, index[..., None].expand(-1, -1, EMBED_DIM))
     together = layer(kept, grid.gather(index))
     for row in (slice(0, 1), slice(1, 2)):
@@ -288,6 +320,16 @@ VARIANTS += [*((n, "grid", False, 0) for n in GRIDS), *((n, "grid", False, 2) fo
 @pytest.mark.parametrize(("name", "kind", "causal", "num_prefix"), VARIANTS)
 def test_every_parameter_moves_the_output_and_its_gradient_arrives(name, kind, causal, num_prefix):
     check_parameters_matter(name, kind, causal, num_prefix)
+
+
+@rows
+@pytest.mark.parametrize("case", SIZES, ids=lambda case: "size{size}-prefix{num_prefix}".format(**case))
+def test_gradients_arrive_at_every_size(name, kind, case):
+    """At every parameter, finite; a single token as well, where most are zero: none may be missing for data-parallel training."""
+    layer, positions = make_layer(name, kind, num_prefix=case["num_prefix"]), places(kind, **case)
+    out = run(layer, tokens(positions.num_tokens), positions)
+    for (parameter_name, _), grad in zip(layer.named_parameters(), gradients(out, [*layer.parameters()]), strict=True):
+        assert grad is not None and grad.isfinite().all(), parameter_name
 
 
 def check_parameters_matter(name: str, kind: str, causal: bool = False, num_prefix: int = 0) -> None:
@@ -390,13 +432,14 @@ def test_bf16_keeps_priors_in_float32(name, kind, how):
 
 @rows
 def test_nothing_from_inference_mode_is_reused_in_training(name, kind):
-    check_training_after_inference(name, kind)
+    for size in range(6 if kind == "grid" else 5):
+        check_training_after_inference(name, kind, size=size)
 
 
-def check_training_after_inference(name: str, kind: str, decode: bool = True) -> None:
+def check_training_after_inference(name: str, kind: str, decode: bool = True, size: int = 0) -> None:
     """Evaluation first, with and without a cache, then a training step on the same positions: the gradients of a layer that has
     never been evaluated. Lightning's sanity check evaluates under inference_mode before the first step."""
-    positions, layer = places(kind, 0, 1), make_layer(name, kind)
+    positions, layer = places(kind, size, 1), make_layer(name, kind)
     x = tokens(positions.num_tokens)
     cache = FullCache()
     with torch.inference_mode():

@@ -132,7 +132,7 @@ def spread(prior: LogPrior, num_heads: int, head_of: Index, num_kv_heads: int, k
     biases = tuple(_spread_bias(bias, head_of) for bias in prior.biases)
     return LogPrior(
         queries(prior.q_lanes), keys(prior.k_lanes), prior.row_lanes, queries(prior.q_term), keys(prior.k_term),
-        biases, queries(prior.sink, axis=0),
+        biases, queries(prior.sink, axis=0), prior.integers,
     )  # fmt: skip
 
 

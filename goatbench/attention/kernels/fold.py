@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from .problem import Problem
 
-_HALF = (torch.bfloat16, torch.float16)
+HALF = (torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +36,20 @@ def fold(problem: Problem) -> Folded:
         return Folded(problem.q, problem.k, problem.v, problem.v.shape[-1])  # what single-token decoding without a prior costs
     q_parts, k_parts = [problem.q.to(dtype)], [problem.k.to(dtype)]
     if prior.q_lanes is not None:
-        q_parts.append(kernel_query_lanes(problem, dtype))
-        k_parts.append(prior.k_lanes.to(dtype))
+        q_lanes, k_lanes = kernel_query_lanes(problem, dtype), prior.k_lanes.to(dtype)
+        inexact = _inexact_lanes(problem)
+        remainders = [prior.k_lanes[..., lane, None].detach() - k_lanes[..., lane, None].detach() for lane in inexact]
+        q_parts += [q_lanes, *(q_lanes[..., lane, None] for lane in inexact)]
+        k_parts += [k_lanes, *(t.to(dtype) for t in remainders)]
     if prior.k_term is not None:
-        columns, factor = _key_term_lanes(prior.k_term, problem.scale, dtype)
-        padding = -(sum(t.shape[-1] for t in k_parts) + columns.shape[-1]) % 8
-        columns = F.pad(columns, (0, padding)) if padding else columns
-        q_parts.append(problem.q.new_full((1, 1, problem.q.shape[2], columns.shape[-1]), factor, dtype=dtype))
+        columns, factor = exact_columns(prior.k_term, problem.scale, dtype)
+        q_parts.append(problem.q.new_full((1, 1, 1, columns.shape[-1]), factor, dtype=dtype).expand(-1, -1, problem.q.shape[2], -1))
         k_parts.append(columns)
+    padding = _lane_width(problem) - sum(t.shape[-1] for t in k_parts)
+    if padding:
+        zeros = problem.q.new_zeros((1, 1, 1, padding), dtype=dtype)
+        q_parts.append(zeros.expand(-1, -1, problem.q.shape[2], -1))
+        k_parts.append(zeros.expand(-1, -1, problem.k.shape[2], -1))
     q, k, v = _join(q_parts, by_token=True), _join(k_parts, by_token=False), problem.v.to(dtype)
     width, value_dim = q.shape[-1], v.shape[-1]
     if value_dim < width:
@@ -55,11 +61,25 @@ def fold(problem: Problem) -> Folded:
 
 def folded_width(problem: Problem) -> int:
     """The width W that `fold` will give, without folding."""
-    width = problem.q.shape[-1] + problem.prior.num_lanes
+    return max(_lane_width(problem), problem.v.shape[-1])
+
+
+def _lane_width(problem: Problem) -> int:
+    """Content and lanes; with columns that `fold` adds by itself rounded up to a multiple of 8."""
+    width, added = problem.q.shape[-1] + problem.prior.num_lanes, len(_inexact_lanes(problem))
     if problem.prior.k_term is not None:
-        width += 3 if compute_dtype(problem.q) in _HALF else 1
-        width += -width % 8
-    return max(width, problem.v.shape[-1])
+        added += 3 if compute_dtype(problem.q) in HALF else 1
+    return width + added + -(width + added) % 8 if added else width
+
+
+def _inexact_lanes(problem: Problem) -> list[int]:
+    """Lanes of integers that may exceed what the kernel's dtype holds: 256 in bf16, 2,048 in float16. What rounding takes from them is
+    an integer of 8 (11) bits again up to 65,536, so that with one more lane positions are exact to 16 million."""
+    dtype = compute_dtype(problem.q)
+    if dtype not in HALF:
+        return []
+    largest = 2 / torch.finfo(dtype).eps
+    return [lane for lane, bound in problem.prior.integers if bound is None or bound > largest]
 
 
 def compute_dtype(q: Tensor) -> torch.dtype:
@@ -93,16 +113,17 @@ def row_offset(problem: Problem) -> Tensor | None:
     return offset
 
 
-def _key_term_lanes(k_term: Tensor, scale: float, dtype: torch.dtype) -> tuple[Tensor, float]:
-    """k_term as columns [B|1, 1|G, K, n] and the number that the query side holds in each of them.
+def exact_columns(term: Tensor, scale: float, dtype: torch.dtype) -> tuple[Tensor, float]:
+    """A key term [B|1, 1|G, K] as columns [B|1, 1|G, K, n] and the number that the query side holds in each of them (or row terms, the
+    other way round).
 
     The query side is the power of two next to 1/scale, exact in every dtype; the rest of 1/scale goes into the key side before
     it is split. In half precision three summands carry 24 (33 in float16) bits; the gradient flows through the first, as the
     sum's derivative must not be counted three times.
     """
     factor = 2.0 ** round(-math.log2(scale))
-    columns = k_term * (1.0 / (scale * factor))
-    if dtype not in _HALF:
+    columns = term * (1.0 / (scale * factor))
+    if dtype not in HALF:
         return columns.to(dtype)[..., None], factor
     first = columns.to(dtype)
     rest = columns.detach() - first.detach()

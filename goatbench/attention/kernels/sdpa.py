@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .flash_lse import flash_with_lse
-from .fold import Folded, compute_dtype, fold, folded_width, row_offset
+from .fold import HALF, Folded, compute_dtype, exact_columns, fold, folded_width, row_offset
 from .problem import Problem
 
 MAX_CUDA_WIDTH = 248  # the flash kernel serves 256, of which the gradient of the lse takes 8
@@ -46,7 +46,7 @@ class Sdpa:
         if problem.q.is_cuda and _needs_flash_lse(problem):
             if problem.prior.biases or _needs_dense_mask(problem):
                 found.append("on CUDA the log-sum-exp comes from the flash kernel, which takes no mask and no bias")
-            if compute_dtype(problem.q) not in (torch.float16, torch.bfloat16):
+            if compute_dtype(problem.q) not in HALF:
                 found.append(f"on CUDA the log-sum-exp comes from the flash kernel: float16 and bfloat16 only, not {problem.q.dtype}")
             if folded_width(problem) > MAX_CUDA_WIDTH:
                 found.append(f"head width {folded_width(problem)} with lanes; with a log-sum-exp on CUDA at most {MAX_CUDA_WIDTH}")
@@ -85,8 +85,7 @@ def _plain(problem: Problem, folded: Folded) -> Tensor:
     if problem.prior.biases:
         mask = _float_mask(problem, q.dtype)
         if _sink_as_key(problem):
-            mask = torch.cat((mask.expand(mask.shape[0], q.shape[1], -1, -1), _sink_column(problem, mask)), dim=-1)
-            k, v = F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
+            q, k, v, mask = _append_sink(problem, q, k, v, mask)
     else:
         mask = problem.mask.dense() if _needs_dense_mask(problem) else None
     causal = mask is None and problem.mask.is_square_causal
@@ -123,12 +122,24 @@ def _float_mask(problem: Problem, dtype: torch.dtype) -> Tensor:
     return bias.masked_fill(~allowed, -torch.inf).to(dtype)
 
 
-def _sink_column(problem: Problem, mask: Tensor) -> Tensor:
-    """The sink's logit as a mask column [B|1, H, Q, 1], lowered by the row terms."""
-    rows = problem.prior.sink[None, :, None]
-    offset = row_offset(problem)
-    rows = rows if offset is None else rows - offset
-    return rows[..., None].to(mask.dtype).expand(mask.shape[0], problem.q.shape[1], problem.q.shape[2], 1)
+def _append_sink(problem: Problem, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """One more key, of value zero, whose logit is the sink's lowered by the row terms: a column of the mask. In half precision row
+    terms do not survive that (slope * i is unbounded), so there they are columns of q and k, which that key alone does not have at 0."""
+    rows, offset = problem.prior.sink[None, :, None], row_offset(problem)
+    batch, heads, num_queries, width = q.shape
+    if offset is not None:
+        rows = rows - offset
+    if offset is None or q.dtype not in HALF:
+        k, v, column = F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1)), rows[..., None].to(mask.dtype)
+    else:
+        columns, factor = exact_columns(rows / 64, problem.scale, q.dtype)  # [B|1, H, Q, 3]; a 64th: float16 ends at 65,504
+        added = columns.shape[-1] + -(width + columns.shape[-1]) % 8
+        last = F.pad(k.new_full((columns.shape[-1],), 64 * factor), (width, added - columns.shape[-1]))
+        q = torch.cat((q, F.pad(columns, (0, added - columns.shape[-1])).expand(batch, -1, -1, -1)), dim=-1)
+        k = torch.cat((F.pad(k, (0, added)), last.expand(*k.shape[:2], 1, -1)), dim=2)
+        v, column = F.pad(v, (0, added, 0, 1)), mask.new_zeros(1, 1, 1, 1)
+    column = column.expand(mask.shape[0], heads, num_queries, 1)
+    return q, k, v, torch.cat((mask.expand(mask.shape[0], heads, -1, -1), column), dim=-1)
 
 
 def _needs_dense_mask(problem: Problem) -> bool:
@@ -140,7 +151,7 @@ def _needs_flash_lse(problem: Problem) -> bool:
 
 
 def _sink_as_key(problem: Problem) -> bool:
-    """Where the flash kernel takes no bias (CUDA) or gives it no gradient, the sink is a key of value zero with its logit in the mask."""
+    """Where the flash kernel takes no bias (CUDA) or gives it no gradient, the sink is a key of value zero (`_append_sink`)."""
     prior = problem.prior
     return prior.sink is not None and bool(prior.biases) and not problem.needs_lse and (problem.q.is_cuda or _biases_require_grad(problem))
 

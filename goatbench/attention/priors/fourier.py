@@ -11,14 +11,14 @@ B batch, H query heads, Q query tokens, K key tokens, A axes, F frequencies an a
     key lanes    [ cos(w x_j) .., sin(w x_j) .., high(j), low(j), u0(j), special(j) ]       features, without a head axis
     query lanes  [ even cos + odd sin .., even sin - odd cos .., 256 slope, slope, gain, bump ]
 
-All per-head parameters sit on the query side: the position j = 256 high + low is exact in bf16 up to 65,536, where a lane
+All per-head parameters sit on the query side: the position j = 256 high + low is exact in bf16 (see `LogPrior.integers`), where a lane
 holding slope * j is a staircase, and the slope's gradient is summed inside the kernel, before it is rounded.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from ..log_prior import LogPrior
 from ..positions import Positions
 from ..scheme import ModelShape, PositionScheme
-from .recency import alibi_slopes, integer_lanes, inverse_softplus
+from .recency import alibi_slopes, high_bound, integer_lanes, inverse_softplus
 
 
 class Goat(PositionScheme):
@@ -113,7 +113,11 @@ class Goat(PositionScheme):
             k_lanes.append(self.sink_net(key_positions)[:, None, :, None])
         if self.has_bump:
             k_lanes.append(keys.special)
-        return LogPrior(self._query_lanes(queries, query_positions.num_tokens), _join(k_lanes), queries.row_lanes)
+        lanes = LogPrior(self._query_lanes(queries, query_positions.num_tokens), _join(k_lanes), queries.row_lanes)
+        if not self.has_slope:
+            return lanes
+        high = self.num_lanes - 2 - self.has_sink - self.has_bump
+        return replace(lanes, integers=((high, high_bound(key_positions)),))
 
     def _query_lanes(self, features: _Features, num_queries: int) -> Tensor:
         """[B|1, H, Q, R]: (even, even, constant lanes) * (cos, sin, 1) + (odd, odd, 0) * (sin, -cos, 0): two passes over all lanes."""

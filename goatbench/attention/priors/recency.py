@@ -14,10 +14,16 @@ from ..positions import Positions
 def integer_lanes(position: Tensor) -> Tensor:
     """Splits j = 256 * high + low with low in [-128, 127]: [..., K] -> [..., K, 2] (high, low), float64.
 
-    Both parts are integers of at most 256 in magnitude, hence exact in bf16, for |j| <= 65,536.
+    Both parts are integers of at most 256 in magnitude, hence exact in bf16, for |j| <= 65,536. Beyond, kernels need `high_bound`.
     """
     high = torch.floor((position + 128) / 256)
     return torch.stack((high, position - 256 * high), dim=-1)
+
+
+def high_bound(positions: Positions) -> int | None:
+    """The largest magnitude in the high lane of these positions (None: not known), for `LogPrior.integers`."""
+    reach = positions.reach
+    return None if reach is None else (reach + 128) // 256
 
 
 def recency_prior(slopes: Tensor, query_positions: Positions, key_positions: Positions) -> LogPrior:
@@ -25,7 +31,7 @@ def recency_prior(slopes: Tensor, query_positions: Positions, key_positions: Pos
     keys = integer_lanes(key_positions.coords[..., 0]).to(slopes.dtype)[:, None]  # [B|1, 1, K, 2]
     own = keys if query_positions is key_positions else integer_lanes(query_positions.coords[..., 0]).to(slopes.dtype)[:, None]
     lanes = torch.stack((256 * slopes, slopes), dim=-1)[None, :, None, :]  # [1, H, 1, 2]
-    return LogPrior(lanes.expand(-1, -1, query_positions.num_tokens, -1), keys, own)
+    return LogPrior(lanes.expand(-1, -1, query_positions.num_tokens, -1), keys, own, integers=((0, high_bound(key_positions)),))
 
 
 def alibi_slopes(num_heads: int) -> Tensor:

@@ -10,6 +10,7 @@ from goatbench.attention.kernels import Problem, Reference, Sdpa
 from goatbench.attention.log_prior import LogPrior
 from goatbench.attention.mask import Mask
 from goatbench.attention.positions import Positions
+from goatbench.attention.priors.recency import recency_prior
 
 H, N, D = 3, 37, 8
 SCALE = D**-0.5
@@ -158,3 +159,26 @@ def test_sink_gradient_in_bf16_stays_near_float64():
     for a, b in zip(half, exact, strict=True):
         assert float((a.double() - b.double()).norm() / b.double().norm()) < 2e-2
     assert math.isfinite(float(half[-1].sum()))
+
+
+@pytest.mark.parametrize(("dtype", "first"), [(torch.bfloat16, 0), (torch.float16, 0), (torch.float16, 200_000)])
+def test_a_sink_beside_a_slope_and_a_learned_bias_in_half_precision(dtype, first):
+    """The sink is a key of its own there, and slope * i as a number of the mask was wrong by half at 4,000 tokens; at 200,000 it is
+    more than float16 holds. Value and the gradients of sink and bias; that of the slopes is a difference of thousands, which the kernel
+    takes in its own dtype."""
+    keys = Positions.line(4000, first)
+    queries, given = keys.latest(16), torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, H, n, D, generator=given).bfloat16() for n in (16, 4000, 4000))
+
+    def run(dtype, kernel):
+        sink, weight = (torch.tensor(t, requires_grad=True) for t in ([0.5, 1.0, 3.0], [1e-3] * H))
+        bias = lambda batch, head, i, j: -weight[head] * (i + 3984 - j).clamp_max(300)
+        prior = recency_prior(torch.tensor([0.46875, 2.0**-4, 2.0**-9]), queries, keys) + LogPrior(biases=(bias,), sink=sink)
+        tensors = [t.to(dtype) for t in (q, k, v)]
+        case = Problem(*tensors, prior, Mask(causal=True).bind(queries, keys), 0.25)
+        assert kernel.objections(case) == ()
+        out, _ = kernel(case)
+        return out.detach().double(), *gradients(out.double(), (sink, weight))
+
+    for half, exact in zip(run(dtype, Sdpa()), run(torch.float64, Reference()), strict=True):
+        assert float((half - exact).norm() / exact.norm()) < 0.02
