@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from goatbench.records.record import Cost, Measurement, Metric, Outcome, TaskCard
 from goatbench.spec import TextRunSpec
 
-from .causal import absent, evaluate, evaluation_costs, machine_of, out_of_range, rate
+from .causal import ROPE_SCALING, SCALINGS, absent, evaluate, evaluation_costs, length_variants, machine_of, out_of_range, rate
 from .text import SOURCE, TRAINING, TextTask
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ PROTOCOL = (
     "The context ends right before the blank; blank and word are what is asked for. accuracy: every token of them has the highest logit "
     "under teacher forcing, which is what greedy generation writes. last_token_accuracy: the last token alone, given the others. nll_nats: "
     "summed over the word, a word's mean; perplexity is its exponential. The real LAMBADA, from a local file: data.lambada=PATH; passages "
-    "are never cut: those longer than the context are left out and counted. task.multiples=[1,4] adds the same words under more text."
+    "are never cut: those longer than the context are left out and counted. task.multiples=[1,4] adds the same words under more text. "
+    + SCALINGS.strip()
 )
 
 
@@ -73,9 +74,12 @@ class Lambada(TextTask):
             if net.max_positions is not None and windows.context > net.max_positions:
                 measurements += [absent(metric, conditions, out_of_range(net)) for metric in METRICS]
                 continue
-            result = evaluate(spec, net, data, windows, f"last words of {len(windows)} passages, {limit} tokens")
-            measurements += measurements_of(result, windows.last_tokens, conditions)
-            costs += evaluation_costs(result, "tokens", {"context": limit})
+            for variant, applied in length_variants(net, windows.context, spec.model.seq_len):
+                label = " ".join((f"last words of {len(windows)} passages, {limit} tokens", *variant.values()))
+                with applied:
+                    result = evaluate(spec, net, data, windows, label)
+                measurements += measurements_of(result, windows.last_tokens, conditions | variant)
+                costs += evaluation_costs(result, "tokens", {"context": limit} | variant)
             if data.file is not None:
                 longer = len(data.file.passages) - len(windows)
                 notes.append(f"{longer} of {len(data.file.passages)} passages are longer than {limit} tokens and left out, none is cut")
@@ -121,6 +125,7 @@ LAMBADA = Lambada(
         primary_conditions={"multiple": 1, "split": "test"},
         column_condition="multiple",
         column_label="context",
+        row_conditions=(ROPE_SCALING,),
         expected_time={"smoke": "under 20 s", "embedded": "about 1 minute on one CPU core", "paper": "days on 8 GPUs"},
         source=f"arXiv 1606.06031 (LAMBADA); {SOURCE}",
     )
