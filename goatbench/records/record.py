@@ -174,7 +174,7 @@ class TrainingInfo(Strict):
     selected_on: str | None = None  # 'validation top1 at base resolution'
     selected_value: float | None = None
     learning_rate: float
-    learning_rate_source: str  # 'tuned: results/vit_tuning...', 'default', 'given'
+    learning_rate_source: str  # 'tuned: results/vit_tuning@v1' (older records: 'tuned'), 'default', 'given'
 
 
 class ErrorInfo(Strict):
