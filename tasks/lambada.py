@@ -15,7 +15,7 @@ from goatbench.records.record import Cost, Measurement, Metric, Outcome, TaskCar
 from goatbench.spec import TextRunSpec
 
 from .causal import ROPE_SCALING, SCALINGS, absent, evaluate, evaluation_costs, length_variants, machine_of, out_of_range, rate
-from .text import SOURCE, TRAINING, TextTask
+from .text import OF_BYTES, SOURCE, TRAINING, TextTask
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,10 +26,12 @@ if TYPE_CHECKING:
 
 METRICS = (
     Metric(name="accuracy", unit="fraction", direction="higher", chance=0.0, bounds=(0, 1), percent=True),
-    Metric(name="last_token_accuracy", unit="fraction", direction="higher", chance=1 / 256, bounds=(0, 1), percent=True),
+    Metric(
+        name="last_token_accuracy", unit="fraction", direction="higher", chance=1 / 256, chance_where=OF_BYTES, bounds=(0, 1), percent=True
+    ),
     Metric(name="nll_nats", unit="nats", direction="lower", bounds=(0, None), digits=3),
     Metric(name="perplexity", unit="words", direction="lower", bounds=(1, None), digits=1),
-)
+)  # fmt: skip
 PROTOCOL = (
     TRAINING + "Scored on passages of test documents, evenly spread and as long as the training length, that end with a word of at least "
     "4 letters before a punctuation mark; the word occurs earlier in the passage, so that reading it suffices (in LAMBADA it mostly does). "

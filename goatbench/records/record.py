@@ -267,6 +267,7 @@ class Metric(Strict):
     unit: str
     direction: Literal["higher", "lower", "none"]  # none: neither end is better; boards are sorted by it and rank nobody
     chance: float | dict[str, float] | None = None  # of a blind guess; by scale where the number of classes differs
+    chance_where: dict[str, str] = {}  # protocol fields with which alone it is that, e.g. {"tokens": "bytes"}
     bounds: tuple[float | None, float | None] | None = None  # what a value can be; None: open on that side
     digits: int = 1
     percent: bool = False  # stored as a fraction, shown times 100
