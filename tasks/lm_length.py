@@ -54,7 +54,8 @@ PROTOCOL = (
     "cache (StreamingLLM), so that memory is that of one length. A token is a byte, unless data.tokenizer says otherwise: "
     "lengths, nll_nats and perplexity are then of that tokenizer's tokens, without a chance level, and only bits a byte compare. "
     + SCALINGS
-    + "A table of learned positions has no entries beyond the training length: n/a, never clamped."
+    + "A table of learned positions has no entries beyond the training length: n/a, never clamped. Memory is linear in the length, but "
+    "quadratic for rows that hold a map of length x length: t5, kerple_log, kerple_power, fire, bam, mta, mta_conv, talking_heads, cope."
 )
 
 
