@@ -133,6 +133,7 @@ def _task_lines(tree: ConfigTree, name: str) -> list[str]:
     for one in card.metrics:
         levels = one.chance if isinstance(one.chance, dict) else {} if one.chance is None else {"": one.chance}
         chance = " ".join(["chance", *(f"{level:g} {scale}".strip() for scale, level in levels.items())]) if levels else "no chance level"
+        chance += "".join(f" where {name} = {value}" for name, value in one.chance_where.items())
         shown = ", shown in percent" if one.percent else ""
         lines += _wrap("metric", f"{one.name}: {one.unit}{shown}, {one.reading}, {chance}")
     for scale, text in card.expected_time.items():

@@ -25,6 +25,7 @@ from .spec import RUN_SPECS
 
 Z = NormalDist().inv_cdf(0.975)
 WILSON, BINOMIAL = "width of Wilson's 95 % interval / 3.92", "binomial"  # a measurement's stderr_method
+NEEDS_PATH = {"tokenizer": ("tokenizer_file", ("gpt2", "file")), "split": ("split_file", ("file",))}  # of data; a record holds no path
 ROUNDING = 1e-4  # relative, of a standard error
 
 
@@ -42,7 +43,9 @@ def _against_config(record: RunRecord):
         if record.domain not in RUN_SPECS:
             yield unknown("domain", record.domain, RUN_SPECS)
             return
-        spec = RUN_SPECS[record.domain].model_validate_json(json.dumps(record.config))
+        data = found if isinstance(found := record.config.get("data"), dict) else {}
+        paths = {path: "somewhere" for key, (path, values) in NEEDS_PATH.items() if data.get(key) in values}
+        spec = RUN_SPECS[record.domain].model_validate_json(json.dumps(record.config | {"data": data | paths}))
     except ValidationError as error:
         first = error.errors()[0]
         yield f"config.{'.'.join(map(str, first['loc']))}: {first['msg']}"
@@ -78,7 +81,7 @@ def _against_card(record: RunRecord):
         yield f"{card.name} has no version {record.task.version}, its newest is {card.version}"
     if record.status is not Status.OK or record.task.version != card.version:
         return
-    known = {metric.name: metric for metric in card.metrics}
+    known = {metric.name: metric for metric in getattr(task, "metrics_of", lambda protocol: card.metrics)(record.protocol)}
     for m in record.measurements:
         if m.metric not in known:
             yield f"{card.name} has no metric {m.metric}; it has {', '.join(known)}"

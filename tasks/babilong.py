@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, Any
 from goatbench.records.record import Cost, Learned, Measurement, Metric, Outcome, TaskCard
 from goatbench.spec import StoryRunSpec
 
-from .causal import CausalTask, absent, evaluate, evaluation_costs, machine_of, out_of_range, rate
+from .causal import (
+    ROPE_SCALING,
+    SCALINGS,
+    CausalTask,
+    absent,
+    evaluate,
+    evaluation_costs,
+    length_variants,
+    machine_of,
+    out_of_range,
+    rate,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,7 +47,7 @@ PROTOCOL = (
     "8 and 16 training lengths on the same stories. accuracy: BABILong's rule on the most likely word: the only answer of its kind that it "
     "names, those of the question left aside, is the right one. Rows: all (every story once) and each kind. Chance: 1/6 for qa1 to qa4, "
     "1/7 for qa5; reference last-label names the last possible answer among the facts that the question does not name. A mechanism below "
-    "60 % over all kinds at 1x has not learned the task and is not ranked. data=babilong data.path=PATH: the real data set."
+    "60 % over all kinds at 1x has not learned the task and is not ranked. " + SCALINGS + "data=babilong data.path=PATH: the real data set."
 )
 
 
@@ -69,11 +80,15 @@ class Babilong(CausalTask):
                 kinds = (ALL, *dict.fromkeys(windows.kinds))
                 measurements += [absent(m, {**conditions, "qa": kind}, out_of_range(net)) for kind in kinds for m in METRICS]
                 continue
-            result = evaluate(spec, net, data, windows, f"stories of {windows.context} words", last=windows.last)
-            words = [data.words.vocabulary.word(token) for token in result.window_last_prediction]
-            nll = result.window_nll if result.window_masked_nll is None else result.window_masked_nll
-            measurements += measurements_of(windows, words, nll, conditions)
-            costs += evaluation_costs(result, "tokens", {"length": windows.context})
+            for variant, applied in length_variants(net, windows.context, spec.model.seq_len):
+                label = " ".join((f"stories of {windows.context} words", *variant.values()))
+                with applied:
+                    result = evaluate(spec, net, data, windows, label, last=windows.last)
+                words = [data.words.vocabulary.word(token) for token in result.window_last_prediction]
+                nll = result.window_nll if result.window_masked_nll is None else result.window_masked_nll
+                found = measurements_of(windows, words, nll, conditions | variant)
+                measurements += [m for m in found if not variant or "reference" not in m.conditions]  # yardsticks read no positions
+                costs += evaluation_costs(result, "tokens", {"length": windows.context} | variant)
         learned = next((m.value for m in measurements if m.conditions["qa"] == ALL and m.value is not None), 0.0)
         notes = [] if learned >= LEARNED else [f"not learned at the shortest length: accuracy {100 * learned:.1f} %, below 60 %"]
         return Outcome(measurements=measurements, costs=costs, notes=notes)
@@ -136,7 +151,7 @@ BABILONG = Babilong(
         primary_conditions={"multiple": 4, "split": "test"},
         column_condition="multiple",
         column_label="length",
-        row_conditions=("qa",),
+        row_conditions=("qa", ROPE_SCALING),
         headline_rows={"qa": (ALL,)},
         learned=Learned(metric="accuracy", value=1, at_least=LEARNED),
         expected_time={"smoke": "under 20 s", "embedded": "about 3 minutes on one CPU core", "paper": "an hour on a GPU"},

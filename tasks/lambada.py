@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from goatbench.records.record import Cost, Measurement, Metric, Outcome, TaskCard
 from goatbench.spec import TextRunSpec
 
-from .causal import absent, evaluate, evaluation_costs, machine_of, out_of_range, rate
-from .text import SOURCE, TRAINING, TextTask
+from .causal import ROPE_SCALING, SCALINGS, absent, evaluate, evaluation_costs, length_variants, machine_of, out_of_range, rate
+from .text import OF_BYTES, SOURCE, TRAINING, TextTask
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,17 +26,20 @@ if TYPE_CHECKING:
 
 METRICS = (
     Metric(name="accuracy", unit="fraction", direction="higher", chance=0.0, bounds=(0, 1), percent=True),
-    Metric(name="last_token_accuracy", unit="fraction", direction="higher", chance=1 / 256, bounds=(0, 1), percent=True),
+    Metric(
+        name="last_token_accuracy", unit="fraction", direction="higher", chance=1 / 256, chance_where=OF_BYTES, bounds=(0, 1), percent=True
+    ),
     Metric(name="nll_nats", unit="nats", direction="lower", bounds=(0, None), digits=3),
     Metric(name="perplexity", unit="words", direction="lower", bounds=(1, None), digits=1),
-)
+)  # fmt: skip
 PROTOCOL = (
     TRAINING + "Scored on passages of test documents, evenly spread and as long as the training length, that end with a word of at least "
     "4 letters before a punctuation mark; the word occurs earlier in the passage, so that reading it suffices (in LAMBADA it mostly does). "
     "The context ends right before the blank; blank and word are what is asked for. accuracy: every token of them has the highest logit "
     "under teacher forcing, which is what greedy generation writes. last_token_accuracy: the last token alone, given the others. nll_nats: "
     "summed over the word, a word's mean; perplexity is its exponential. The real LAMBADA, from a local file: data.lambada=PATH; passages "
-    "are never cut: those longer than the context are left out and counted. task.multiples=[1,4] adds the same words under more text."
+    "are never cut: those longer than the context are left out and counted. task.multiples=[1,4] adds the same words under more text. "
+    + SCALINGS.strip()
 )
 
 
@@ -73,9 +76,12 @@ class Lambada(TextTask):
             if net.max_positions is not None and windows.context > net.max_positions:
                 measurements += [absent(metric, conditions, out_of_range(net)) for metric in METRICS]
                 continue
-            result = evaluate(spec, net, data, windows, f"last words of {len(windows)} passages, {limit} tokens")
-            measurements += measurements_of(result, windows.last_tokens, conditions)
-            costs += evaluation_costs(result, "tokens", {"context": limit})
+            for variant, applied in length_variants(net, windows.context, spec.model.seq_len):
+                label = " ".join((f"last words of {len(windows)} passages, {limit} tokens", *variant.values()))
+                with applied:
+                    result = evaluate(spec, net, data, windows, label)
+                measurements += measurements_of(result, windows.last_tokens, conditions | variant)
+                costs += evaluation_costs(result, "tokens", {"context": limit} | variant)
             if data.file is not None:
                 longer = len(data.file.passages) - len(windows)
                 notes.append(f"{longer} of {len(data.file.passages)} passages are longer than {limit} tokens and left out, none is cut")
@@ -121,6 +127,7 @@ LAMBADA = Lambada(
         primary_conditions={"multiple": 1, "split": "test"},
         column_condition="multiple",
         column_label="context",
+        row_conditions=(ROPE_SCALING,),
         expected_time={"smoke": "under 20 s", "embedded": "about 1 minute on one CPU core", "paper": "days on 8 GPUs"},
         source=f"arXiv 1606.06031 (LAMBADA); {SOURCE}",
     )

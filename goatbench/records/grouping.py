@@ -97,9 +97,12 @@ def differing_fields(groups: list[Group]) -> list[str]:
 
 
 def as_measured(metric: Metric, group: Group) -> Metric:
-    """The metric in the unit of the group: of another one than the card's nothing more is known."""
+    """The metric in the unit of the group, of another one than the card's nothing more is known; its chance level where that holds."""
     unit = group.key["unit"]
-    return metric if unit == metric.unit else metric.model_copy(update={"unit": unit, "percent": False, "chance": None})
+    if unit != metric.unit:
+        return metric.model_copy(update={"unit": unit, "percent": False, "chance": None})
+    holds = all(group.key.get(f"protocol.{name}", value) == value for name, value in metric.chance_where.items())
+    return metric if holds else metric.model_copy(update={"chance": None})
 
 
 def _place_finished(card: TaskCard, metric: Metric, run: Sample, groups: dict[Place, Group], seen: dict[tuple, Any]) -> None:

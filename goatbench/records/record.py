@@ -174,7 +174,7 @@ class TrainingInfo(Strict):
     selected_on: str | None = None  # 'validation top1 at base resolution'
     selected_value: float | None = None
     learning_rate: float
-    learning_rate_source: str  # 'tuned: results/vit_tuning...', 'default', 'given'
+    learning_rate_source: str  # 'tuned: results/vit_tuning@v1' (older records: 'tuned'), 'default', 'given'
 
 
 class ErrorInfo(Strict):
@@ -267,6 +267,7 @@ class Metric(Strict):
     unit: str
     direction: Literal["higher", "lower", "none"]  # none: neither end is better; boards are sorted by it and rank nobody
     chance: float | dict[str, float] | None = None  # of a blind guess; by scale where the number of classes differs
+    chance_where: dict[str, str] = {}  # protocol fields with which alone it is that, e.g. {"tokens": "bytes"}
     bounds: tuple[float | None, float | None] | None = None  # what a value can be; None: open on that side
     digits: int = 1
     percent: bool = False  # stored as a fraction, shown times 100

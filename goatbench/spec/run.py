@@ -29,6 +29,14 @@ LATER_FIELDS = {  # dotted name -> default: no part of a run's identity at it, s
 }
 
 
+SWEEPS = {  # domain -> the committed runs that the tuned learning rates of configs/attention were chosen from
+    "vision": "results/vit_tuning@v1",
+    "genome": "results/genome_tuning@v1",
+    "text": "results/lm_tuning@v1",
+    "toy": "results/needle_tuning@v1",
+}
+
+
 class RunSpec(Strict):
     """One run, whatever its domain. `config_hash` leaves out what may not change a result (where files go, the machine, retrain)."""
 
@@ -78,9 +86,12 @@ class RunSpec(Strict):
 
     @property
     def learning_rate_source(self) -> str:
+        """'given', 'default', or 'tuned' with the sweep: 'tuned: results/lm_tuning@v1'."""
         if self.training.learning_rate != "tuned":
             return "given"
-        return "tuned" if self.scale in self.attention.tuned.get(self.domain, {}) else "default"
+        if self.scale not in self.attention.tuned.get(self.domain, {}):
+            return "default"
+        return f"tuned: {SWEEPS[self.domain]}" if self.domain in SWEEPS else "tuned"
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -129,6 +129,29 @@ def test_lm_length_scales_rope_on_the_same_targets_only(run):
         assert change.value == pytest.approx(bits.value - plain, abs=1e-9)
 
 
+def test_babilong_scales_rope_beyond_the_training_length(run):
+    """Kinds and all, but yardsticks once: a reader of labels has no positions."""
+    record = run("task=babilong", "attention=rope", "task.multiples=[1,2]", "data.num_test=2")
+    assert record.status == "ok", record.error
+    own = [m for m in record.measurements if "reference" not in m.conditions and m.metric == "nll_nats"]
+    kinds = {m.conditions["qa"] for m in own}
+    scaled = [(m.conditions["qa"], m.conditions["rope_scaling"], m.conditions["multiple"]) for m in own if "rope_scaling" in m.conditions]
+    assert len(kinds) == 6 and sorted(scaled) == [(kind, name, 2) for kind in sorted(kinds) for name in ("ntk", "pi", "yarn")]
+    assert len({m.value for m in own if m.conditions["qa"] == "all" and m.conditions["multiple"] == 2}) == 4
+    yardsticks = [m for m in record.measurements if "reference" in m.conditions]
+    assert len(yardsticks) == 2 * 6 * 2 and not any("rope_scaling" in m.conditions for m in yardsticks)
+
+
+def test_lambada_scales_rope_where_passages_are_longer_than_training(run):
+    """At the training length, the only one by default, there is nothing to scale."""
+    record = run("task=lambada", "attention=rope", "task.multiples=[1,2]", "evaluation.num_passages=4")
+    assert record.status == "ok", record.error
+    nll = [m for m in record.measurements if m.metric == "nll_nats"]
+    found = [(m.conditions["multiple"], m.conditions.get("rope_scaling")) for m in nll]
+    assert found == [(1, None), (2, None), (2, "pi"), (2, "ntk"), (2, "yarn")]
+    assert len({m.value for m in nll}) == 5
+
+
 @pytest.mark.parametrize(("task", "metric"), [("lm_length", "bits_per_byte"), ("needle", "exact_match")])
 def test_a_table_of_positions_ends_where_it_ends(run, task, metric):
     record = run(f"task={task}", "attention=learned_absolute")

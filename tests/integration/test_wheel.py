@@ -34,17 +34,25 @@ def installed(tmp_path_factory):
     return target
 
 
-def run_from_root(installed, *arguments):
-    """Python's isolated search path plus the wheel's folder in front, so that the tree cannot help."""
-    code = (
+NO_NETWORK = (
+    "import socket\n"
+    "def refused(*arguments): raise AssertionError('the network was asked')\n"
+    "socket.socket.connect = socket.getaddrinfo = refused\n"
+)
+
+
+def run_from_root(installed, *arguments, before="", **environment):
+    """Python's isolated search path plus the wheel's folder in front, so that the tree cannot help. before: code that runs first."""
+    code = before + (
         f"import sys; sys.path.insert(0, {str(installed)!r}); "
         "sys.meta_path[:] = [finder for finder in sys.meta_path if 'editable' not in repr(finder).lower()]; "
         f"import goatbench; assert goatbench.__file__.startswith({str(installed)!r}), goatbench.__file__; "
         f"from goatbench.cli import main; main({list(arguments)!r})"
     )
     return subprocess.run(
-        [sys.executable, "-c", code], cwd="/", capture_output=True, text=True, timeout=120, env={**os.environ, "GOATBENCH_NO_PLUGINS": "1"}
-    )
+        [sys.executable, "-c", code], cwd="/", capture_output=True, text=True, timeout=120,
+        env={**os.environ, "GOATBENCH_NO_PLUGINS": "1", **environment},
+    )  # fmt: skip
 
 
 def test_the_same_names_as_the_tree(installed):
@@ -56,6 +64,14 @@ def test_the_same_names_as_the_tree(installed):
 def test_it_composes(installed):
     done = run_from_root(installed, "run", "--cfg", "job", "attention=rope_mixed", "scale=paper")
     assert done.returncode == 0 and "name: rope_mixed" in done.stdout, done.stderr
+
+
+def test_a_text_task_runs_from_the_wheel_without_a_network(installed, tmp_path):
+    """Reads the embedded documents, trains and scores."""
+    overrides = ["task=lm_length", "scale=smoke", "task.multiples=[1]", "data.num_train=8", f"runs_dir={tmp_path / 'runs'}"]
+    done = run_from_root(installed, "run", *overrides, before=NO_NETWORK, GOATBENCH_CACHE=str(tmp_path / "cache"))
+    assert done.returncode == 0, done.stderr
+    assert "bits_per_byte" in done.stdout and "State of the Union" in (next((tmp_path / "runs").rglob("record.json"))).read_text()
 
 
 def test_no_package_called_tasks_or_configs(installed):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from attention_cases import OPTIONS
+from attention_cases import INNER, LINES, OPTIONS, POSITION, POSITIVE
 
 from goatbench.attention.packing import packed
 from goatbench.models import Decoder
@@ -14,6 +14,7 @@ from goatbench.training.causal_lm import CausalLM
 
 BOS = 12
 LENGTHS = ((9, 1, 14), (5, 11, 8))  # of the documents of two rows, each with its BOS
+UNPACKED = {"mta", "mta_conv", "talking_heads"}  # written-out logits know no documents
 MECHANISMS = ["goat", "rope", "alibi", "sinusoidal", "sink_scalar", "learned_absolute"]
 
 
@@ -27,10 +28,13 @@ def rows() -> torch.Tensor:
 def make(name: str) -> Decoder:
     torch.manual_seed(1)
     sizes = dict(vocab_size=13, num_scored=12, seq_len=32, embed_dim=64, depth=2, num_heads=2, mlp_ratio=2.0)
-    net = Decoder(name, OPTIONS.get(name), **sizes).double()
+    net = Decoder(POSITION.get(name, name), OPTIONS.get(name), **sizes, **INNER.get(name, {})).double()
     with torch.no_grad():
         for parameter in net.parameters():  # away from the start, where a prior is all but uniform
             parameter.add_(0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64))
+        if name in POSITIVE:
+            for parameter in net.position.parameters():
+                parameter.abs_().add_(0.1)
     return net
 
 
@@ -70,6 +74,25 @@ def test_packed_documents_have_the_logits_and_gradients_of_the_documents_alone(n
     for (parameter, value), other in zip(whole.named_parameters(), alone.parameters(), strict=True):
         torch.testing.assert_close(value.grad, other.grad, atol=1e-5, rtol=1e-5, msg=parameter)
     assert (whole(inputs) - logits).abs().max() > 1e-3  # one stream is something else
+
+
+@pytest.mark.parametrize("name", [name for name in LINES if name not in UNPACKED])
+def test_every_row_scores_packed_documents_as_it_scores_them_alone(name):
+    net, inputs = make(name).eval(), rows()[:, :-1]
+    with torch.no_grad():
+        found, stream = net(inputs, *packed(inputs == BOS)), net(inputs)
+        for row, lengths in enumerate(LENGTHS):
+            parts = zip(inputs[row].split(lengths), found[row].split(lengths), strict=True)
+            for document, logits in parts:
+                torch.testing.assert_close(logits, net(document[None])[0], atol=1e-5, rtol=0)
+    assert (stream - found).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("name", sorted(UNPACKED))
+def test_rows_that_cannot_keep_documents_apart_say_so(name):
+    inputs = rows()[:, :-1]
+    with pytest.raises(ValueError, match="over document borders: use packing=concat"):
+        make(name).eval()(inputs, *packed(inputs == BOS))
 
 
 def test_training_masks_documents_only_when_asked_to():

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from importlib.resources import files
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from goatbench.compose import Composer, known_keys
 from goatbench.config_tree import ConfigTree
 from goatbench.errors import UsageError
 from goatbench.spec import RUN_SPECS, VisionRunSpec
+from goatbench.spec.run import SWEEPS
 
 COMPOSER = Composer()
 TREE = COMPOSER.tree
@@ -86,6 +88,20 @@ def test_rates_of_other_domains_and_scales_do_not_change_a_run(tmp_path):
     more["vision"] = {"embedded": 0.5}
     changed = spec.model_copy(update={"attention": spec.attention.model_copy(update={"tuned": more})})
     assert changed.config_hash != spec.config_hash
+
+
+def test_a_tuned_rate_names_the_committed_sweep_that_it_was_chosen_from():
+    """For every rate of every attention there are runs of that attention in the sweep of its domain."""
+    tuned = {name: TREE.read("attention", name).get("tuned", {}) for name in TREE.options("attention")}
+    found = {(domain, scale, name) for name, rates in tuned.items() for domain in rates for scale in rates[domain]}
+    assert len(found) > 20
+    for domain, scale, name in found:
+        rows = [row.name for row in (RESULTS.parent / SWEEPS[domain] / scale).iterdir()]
+        assert any(re.fullmatch(rf"{name}(-[0-9a-f]{{8}})?", row) for row in rows), (domain, scale, name)
+    sources = {task: COMPOSER.compose([f"task={task}", "attention=goat"]).spec.learning_rate_source for task in ("needle", "lm_length")}
+    assert sources == {"needle": "tuned: results/needle_tuning@v1", "lm_length": "tuned: results/lm_tuning@v1"}
+    other = [["attention=goat", "training.learning_rate=1e-3"], ["attention=rope_xpos"]]
+    assert [COMPOSER.compose(["task=needle", *more]).spec.learning_rate_source for more in other] == ["given", "default"]
 
 
 def test_the_scale_picks_the_rest():

@@ -31,6 +31,12 @@ def test_everything_of_a_record_is_there(record):
     assert "training.epochs = 4" in text and "sources 7273efea" in text
 
 
+def test_the_sweep_behind_a_tuned_learning_rate_is_named(record):
+    source = "tuned: results/genome_tuning@v1"
+    newer = record.model_copy(update={"training": record.training.model_copy(update={"learning_rate_source": source})})
+    assert f"learning rate {record.training.learning_rate:g} ({source})" in "\n".join(run_lines(Path("x.json"), newer))
+
+
 def test_the_command_composes_the_very_same_run(record):
     """The configuration's hash is that of the record, though the command is built from its overrides alone."""
     (command,) = re.findall(r"^  goatbench run (.*)$", "\n".join(run_lines(*load_run(RUN, PLACES))), flags=re.M)

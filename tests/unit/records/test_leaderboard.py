@@ -228,6 +228,13 @@ def test_a_missing_value_shows_its_reason(card, make_record):
     assert row(only(build_boards(card, records)), "learned").cells["512"].text == "30.0±? (1)"
 
 
+def test_runs_that_name_the_sweep_of_their_learning_rate_stand_beside_older_ones(card, make_record):
+    training = make_record().training.model_dump()
+    older = make_record("rope", run=1, training=training | {"learning_rate_source": "tuned"})
+    board = only(build_boards(card, [make_record(), older]))
+    assert board.notes[-1].endswith("; learning rate tuned") and not any(column.key == "lr" for column in board.columns)
+
+
 def test_kernel_and_learning_rate_get_columns_only_where_they_differ(card, make_record):
     model = make_record().model.model_dump()
     other = make_record("rope", run=1, model=model | {"kernel_train": "sdpa-math", "params_total": 500_000})

@@ -1,8 +1,8 @@
 """What went wrong elsewhere with long-context scores, tried on ours. Each test names its public report.
 
-NVIDIA/RULER issues 15, 30 and 54 (scorers that are given a string for a list, "any" that is not any) do not apply as they stand: no
-scorer here compares strings. What remains of them is that an answer of several values needs them all. Decoding token by token
-(fla-org/flame issue 27) is in test_retrieval.
+NVIDIA/RULER issues 15, 30 and 54 (scorers that are given a string for a list, "any" that is not any) do not apply as they stand: the
+scorers here compare tokens, and babilong's compares one word, which test_single_label tries. What remains of them is that an answer of
+several values needs them all. Decoding token by token (fla-org/flame issue 27) is in test_retrieval.
 """
 
 from __future__ import annotations

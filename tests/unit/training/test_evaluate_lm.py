@@ -10,6 +10,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from goatbench.models import Decoder
+from goatbench.registry import tasks
 from goatbench.training import evaluate_lm as module
 from goatbench.training.evaluate_lm import evaluate_lm
 from goatbench.training.ranks import EvaluationError
@@ -132,6 +133,11 @@ def test_memory_is_linear_in_the_length(name):
         seen.append(largest.numel)
     before = net.position.num_prefix_tokens
     assert seen == [4 * 32 * (512 + before), 4 * 32 * (1024 + before)]  # the hidden units of the MLP are the largest
+
+
+def test_the_card_of_lm_length_names_the_rows_whose_memory_is_quadratic():
+    named = tasks.get("lm_length").card.protocol.partition("a map of length x length: ")[2]
+    assert set(named.rstrip(".").split(", ")) == WRITTEN_OUT | DENSE
 
 
 def test_order_of_arrival_does_not_matter_and_without_a_mask_there_is_no_masked_number():

@@ -101,7 +101,7 @@ def test_the_same_targets_at_every_length_and_what_was_scored_below_the_line(sha
         at_base = at_base or result
         num_bytes = windows.scored_bytes(Runs.num_bytes, 5)
         assert num_bytes.tolist() == [len(s) for s in scored] and len(set(num_bytes.tolist())) > 1
-        measurements = _measurements(result, num_bytes, {"context": context}, at_base)
+        measurements = _measurements(result, num_bytes, {"context": context}, at_base, Runs.unit)
         by_name = {m.metric: m for m in measurements}
         total = sum(map(len, scored))
         assert by_name["nll_nats"].n == 30 and by_name["bits_per_byte"].n == total
@@ -119,7 +119,7 @@ def test_a_byte_model_divides_by_what_it_always_did(tmp_path):
     rng = np.random.default_rng(1)
     assert (windows.scored_bytes(Bytes.num_bytes) == 32).all() and (windows.scored_bytes(Bytes.num_bytes, 7) == 7).all()
     result = evaluate_lm(_Noise(rng), DataLoader(windows, batch_size=4), num_scored=256, num_windows=len(windows), device="cpu")
-    by_name = {m.metric: m for m in _measurements(result, windows.scored_bytes(Bytes.num_bytes), {}, None)}
+    by_name = {m.metric: m for m in _measurements(result, windows.scored_bytes(Bytes.num_bytes), {}, None, Bytes.unit)}
     assert by_name["bits_per_byte"].value == result.nll_nats / math.log(2)
     assert by_name["bits_per_byte"].stderr == result.nll_stderr * (1 / math.log(2)) > 0
 
