@@ -7,6 +7,8 @@ import torch
 
 from goatbench.compose import compose
 from goatbench.models import build_decoder
+from goatbench.plan.memory import build_undrawn
+from goatbench.registry import tasks
 from goatbench.training.optim import warmup_steps
 
 GPT2 = ["data.tokenizer=gpt2", "data.tokenizer_file=folder"]
@@ -57,3 +59,25 @@ def test_the_published_recipe_of_c4(attention):
     assert (training.optimizer, training.betas, training.weight_decay, training.clip_norm) == ("adamw", (0.9, 0.95), 0.1, 1.0)
     assert spec.trainer.precision == "bf16-mixed" and spec.first_stage is None
     assert [spec.attention.options_1d[key.rpartition(".")[2].partition("=")[0]] for key in options] == [4] * len(options)
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "like", "millions"),
+    [
+        ("needle", "decoder_toy_85m", "decoder_c4_125m", 85.0),
+        ("passkey", "decoder_toy_1b", "decoder_fineweb_1b", 1124.3),
+        ("multi_needle", "decoder_toy_85m", "decoder_c4_125m", 85.0),
+        ("multi_needle", "decoder_toy_1b", "decoder_fineweb_1b", 1124.3),
+        ("babilong", "decoder_stories_85m", "decoder_c4_125m", 97.6),
+        ("babilong", "decoder_stories_1b", "decoder_fineweb_1b", 1157.7),
+    ],
+)
+def test_made_up_sequences_at_the_sizes_of_real_text(task, model, like, millions):
+    """The layers of the text model, with the task's own vocabulary, which the task accepts."""
+    spec = compose([f"task={task}", "scale=paper", "attention=rope", f"model={model}"]).spec
+    text = compose(["task=lm_length", "scale=paper", "attention=rope", f"model={like}", *GPT2]).spec.model
+    layers = ("embed_dim", "depth", "num_heads", "num_kv_heads", "mlp_ratio")
+    assert [getattr(spec.model, key) for key in layers] == [getattr(text, key) for key in layers]
+    assert sum(p.numel() for p in build_undrawn(spec).parameters()) == pytest.approx(millions * 1e6, rel=1e-3)
+    if task != "babilong":
+        assert tasks.get(task).data(spec).model.seq_len == text.seq_len
