@@ -188,7 +188,7 @@ def card(
         column_label="length",
         row_conditions=(ROPE_SCALING,),
         learned=Learned(metric="exact_match", value=1, at_least=LEARNED) if is_test else None,
-        expected_time={"smoke": "under 20 s", "embedded": "1 to 2 minutes on one CPU core", "paper": "an hour on a GPU"},
+        expected_time={"smoke": "under 20 s", "embedded": "half a minute to 1.5 minutes on one CPU core", "paper": "an hour on a GPU"},
         source=source,
     )
 
