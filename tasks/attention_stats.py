@@ -264,5 +264,5 @@ def card(name: str, domain: str, of: str, training: str, source: str) -> TaskCar
 ATTENTION_STATS = TextAttention(card("attention_stats", "text", "lm_length", text.TRAINING, text.SOURCE))
 ATTENTION_STATS_GENOME = GenomeAttention(card("attention_stats_genome", "genome", "genome_length", genome.TRAINING, genome.SOURCE))
 ATTENTION_STATS_NEEDLE = ToyAttention(
-    card("attention_stats_needle", "toy", "needle", retrieval.TRAINING, retrieval.OWN), f"{retrieval.PROBLEMS}:NEEDLE"
+    card("attention_stats_needle", "toy", "needle", retrieval.TRAINING, retrieval.OWN), f"{retrieval.PROBLEMS}:needle_of"
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from .retrieval import Retrieval, card
 
 PROBLEMS = "goatbench.data.text.toy_problems"
-VERSION = 2  # 1 had 400 steps from 10 tokens on: no mechanism learned induction or selective copying
+VERSION = 2  # 1 had 400 steps, from 10 tokens on
 TRAINING = (
     "A causal decoder is trained on made-up sequences, every second step shorter than the training length, down to the shortest that the "
     "task has; the loss is on the answer's symbols only. "

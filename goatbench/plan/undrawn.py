@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-DRAWING = {"normal_", "uniform_", "zero_", "fill_", "mul_", "div_", "add_", "erfinv_", "clamp_"}
+DRAWING = {"kaiming_uniform_", "normal_", "uniform_", "zero_", "fill_", "mul_", "div_", "add_", "erfinv_", "clamp_"}
 SMALL = 65_536  # numbers; what is smaller is drawn, as a constructor may look at it
 
 

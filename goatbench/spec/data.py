@@ -93,7 +93,7 @@ class TextDataSpec(Strict):
 class ToyDataSpec(Strict):
     """Sequences made up as they are needed; the task says which. min_length: the shortest training length, drawn uniformly from there
     to the model's seq_len in every second step; null: always seq_len. num_test: sequences of each length and depth.
-    num_needles, num_asked: multi_needle only."""
+    num_needles, num_asked: multi_needle only. num_distractors: needle and passkey only."""
 
     kind: Literal["toy"]
     name: str = Field(pattern=NAME_PATTERN)
@@ -103,6 +103,7 @@ class ToyDataSpec(Strict):
     min_length: int | None = Field(default=None, gt=0)
     num_needles: int = Field(default=4, gt=0, le=6)
     num_asked: int = Field(default=2, gt=0, le=6)
+    num_distractors: int = Field(default=0, ge=0, le=6)
 
     @model_validator(mode="after")
     def _asks_for_what_is_there(self) -> ToyDataSpec:

@@ -23,6 +23,7 @@ LATER_FIELDS = {  # dotted name -> default: no part of a run's identity at it, s
     "evaluation.streaming_grid": False,
     "evaluation.classes": "all",
     "data.repeats": 1,
+    "data.num_distractors": 0,
     "data.augmentation.rand_augment": None,
     "model.position_size": None,
     "pretraining": None,

@@ -15,7 +15,7 @@ from ...spec import ToyDataSpec
 
 NUM_SYMBOLS, KEY_SYMBOLS = 24, 5
 MARK, QUERY = 24, 25  # token ids of the marks, behind all symbols
-FIRST_LABEL = 26  # multi_needle: what needles are called
+FIRST_LABEL = 26  # multi_needle: what needles are called; needle and passkey: marks of distractors
 VOCAB_SIZE = 32
 
 
@@ -85,23 +85,43 @@ def assert_once(text: np.ndarray, phrase: np.ndarray) -> None:
     assert (np.bincount(rows[found], minlength=len(text)) == 1).all()
 
 
-def single_needle(num_symbols: int, size: int) -> Callable[[np.ndarray, int, np.ndarray | None], np.ndarray]:
-    """... filler MARK a b .. filler ... QUERY a b ..: `size` symbols behind the mark, asked for at the end."""
+def single_needle(num_symbols: int, size: int, num_distractors: int = 0) -> Callable[[np.ndarray, int, np.ndarray | None], np.ndarray]:
+    """... filler MARK a b .. filler ... QUERY a b ..: `size` symbols behind the mark, asked for at the end. Each distractor is as many
+    symbols behind a mark of its own, at a drawn place, and never asked for."""
 
     def build(numbers: np.ndarray, length: int, depths: np.ndarray | None) -> np.ndarray:
-        num_filler = length - 2 * size - 1  # MARK, the needle, QUERY and all of the answer but its last symbol are read too
+        # MARK, the needle, QUERY and all of the answer but its last symbol are read too
+        num_filler = length - 2 * size - 1 - num_distractors * (size + 1)
         assert num_filler >= 0
-        symbols = (numbers[:, : num_filler + size] * num_symbols).astype(np.int64)
-        filler, needle = symbols[:, :num_filler], symbols[:, num_filler:]
-        drawn = drawn_place(numbers[:, num_filler + size], num_filler)
-        places = drawn if depths is None else place(depths, num_filler)
-        mark, query = (np.full((len(numbers), 1), token) for token in (MARK, QUERY))
-        piece = np.concatenate((mark, needle), axis=1)
-        read = insert(filler, [piece], places[:, None])
-        assert_once(read, piece)
-        return np.concatenate((read, query, needle), axis=1)
+        count = num_filler + size * (1 + num_distractors)
+        symbols = (numbers[:, :count] * num_symbols).astype(np.int64)
+        filler, needles = symbols[:, :num_filler], np.split(symbols[:, num_filler:], 1 + num_distractors, axis=1)
+        places = drawn_place(numbers[:, count : count + 1 + num_distractors], num_filler)
+        if depths is not None:
+            places[:, 0] = place(depths, num_filler)
+        mark = np.ones((len(numbers), 1), np.int64)
+        marks = [MARK, *range(FIRST_LABEL, FIRST_LABEL + num_distractors)]
+        pieces = [np.concatenate((token * mark, needle), axis=1) for token, needle in zip(marks, needles, strict=True)]
+        read = insert(filler, pieces, places)
+        assert_once(read, pieces[0])
+        return np.concatenate((read, QUERY * mark, needles[0]), axis=1)
 
     return build
+
+
+def needle_of(data: ToyDataSpec) -> Problem:
+    return _single("needle", 2, data.num_distractors)
+
+
+def passkey_of(data: ToyDataSpec) -> Problem:
+    return _single("passkey", KEY_SYMBOLS, data.num_distractors)
+
+
+def _single(name: str, size: int, num_distractors: int) -> Problem:
+    return Problem(
+        f"{name}_{num_distractors}" if num_distractors else name, single_needle(NUM_SYMBOLS, size, num_distractors), NUM_SYMBOLS,
+        answer=size, scored=size, extra=4, min_length=2 * size + 1 + num_distractors * (size + 1),
+    )  # fmt: skip
 
 
 def multi_needle_of(data: ToyDataSpec) -> Problem:
@@ -139,5 +159,4 @@ def multi_needle(num_needles: int, num_asked: int, size: int = 2) -> Problem:
     return Problem(name, build, NUM_SYMBOLS, answer, num_asked * size, 4 * num_needles, least)
 
 
-NEEDLE = Problem("needle", single_needle(NUM_SYMBOLS, 2), NUM_SYMBOLS, answer=2, scored=2, extra=4, min_length=5)
-PASSKEY = Problem("passkey", single_needle(NUM_SYMBOLS, KEY_SYMBOLS), NUM_SYMBOLS, KEY_SYMBOLS, KEY_SYMBOLS, extra=4, min_length=11)
+NEEDLE, PASSKEY = _single("needle", 2, 0), _single("passkey", KEY_SYMBOLS, 0)

@@ -128,7 +128,8 @@ class SyntheticData(CausalData):
 
 
 def fingerprint_of(problem: Problem, data: ToyDataSpec) -> str:
-    return digest(["synthetic-1", problem.name, problem.answer, data.model_dump(mode="json")])
+    values = data.model_dump(mode="json", exclude=None if data.num_distractors else {"num_distractors"})  # older data have no such key
+    return digest(["synthetic-1", problem.name, problem.answer, values])
 
 
 def _count(problem: Problem, length: int) -> int:

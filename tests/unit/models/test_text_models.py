@@ -1,4 +1,4 @@
-"""The text decoders that nobody builds on a CPU: their sizes, on the meta device, against a formula."""
+"""The text decoders that nobody builds on a CPU: their sizes, on the meta device, against a formula; and what they are trained by."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import torch
 
 from goatbench.compose import compose
 from goatbench.models import build_decoder
+from goatbench.plan.memory import build_undrawn
+from goatbench.registry import tasks
+from goatbench.training.optim import warmup_steps
 
 GPT2 = ["data.tokenizer=gpt2", "data.tokenizer_file=folder"]
 
@@ -34,3 +37,47 @@ def test_parameter_counts(name, overrides, attention, millions, monkeypatch):
     layer = 2 * m.embed_dim + attention_weights + 2 * m.embed_dim * round(m.mlp_ratio * m.embed_dim)
     expected = m.vocab_size * m.embed_dim * (1 if m.tie_embeddings else 2) + m.vocab_size + m.embed_dim + m.depth * layer
     assert sum(p.numel() for p in net.parameters()) == expected == pytest.approx(millions * 1e6, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "attention",
+    [["goat", "attention.options_1d.num_frequencies=4"], ["goat_reference", "attention.options_1d.pos_rank=4"], ["rope"], ["alibi"]],
+)
+def test_the_published_recipe_of_c4(attention):
+    """4e9 tokens, 16 x 2,048 a step, 2,000 steps of warm-up to 1e-4, cosine to 3e-5, and validation every 2,000 steps on 100 windows."""
+    name, *options = attention
+    given = ["data.path=c4", "data.tokenizer_file=folder", f"attention={name}", *options]
+    spec = compose(["task=lm_length", "scale=paper", "recipe=goat_c4", *given]).spec
+    training, data, model = spec.training, spec.data, spec.model
+    assert (data.name, data.tokenizer, data.packing, data.num_validation) == ("c4", "gpt2", "concat", 100)
+    assert (model.name, model.seq_len, training.batch_size) == ("decoder_c4_125m", 2048, 16)
+    steps = training.epochs * (data.num_train // training.batch_size)
+    assert data.num_train == 2000 * training.batch_size and steps * 16 * 2048 == pytest.approx(4e9, rel=1e-3)
+    assert warmup_steps(training, steps) == 2000
+    assert (spec.learning_rate, spec.learning_rate_source) == (1e-4, "given")
+    assert spec.learning_rate * training.min_learning_rate_ratio == pytest.approx(3e-5, rel=1e-12)
+    assert (training.optimizer, training.betas, training.weight_decay, training.clip_norm) == ("adamw", (0.9, 0.95), 0.1, 1.0)
+    assert spec.trainer.precision == "bf16-mixed" and spec.first_stage is None
+    assert [spec.attention.options_1d[key.rpartition(".")[2].partition("=")[0]] for key in options] == [4] * len(options)
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "like", "millions"),
+    [
+        ("needle", "decoder_toy_85m", "decoder_c4_125m", 85.0),
+        ("passkey", "decoder_toy_1b", "decoder_fineweb_1b", 1124.3),
+        ("multi_needle", "decoder_toy_85m", "decoder_c4_125m", 85.0),
+        ("multi_needle", "decoder_toy_1b", "decoder_fineweb_1b", 1124.3),
+        ("babilong", "decoder_stories_85m", "decoder_c4_125m", 97.6),
+        ("babilong", "decoder_stories_1b", "decoder_fineweb_1b", 1157.7),
+    ],
+)
+def test_made_up_sequences_at_the_sizes_of_real_text(task, model, like, millions):
+    """The layers of the text model, with the task's own vocabulary, which the task accepts."""
+    spec = compose([f"task={task}", "scale=paper", "attention=rope", f"model={model}"]).spec
+    text = compose(["task=lm_length", "scale=paper", "attention=rope", f"model={like}", *GPT2]).spec.model
+    layers = ("embed_dim", "depth", "num_heads", "num_kv_heads", "mlp_ratio")
+    assert [getattr(spec.model, key) for key in layers] == [getattr(text, key) for key in layers]
+    assert sum(p.numel() for p in build_undrawn(spec).parameters()) == pytest.approx(millions * 1e6, rel=1e-3)
+    if task != "babilong":
+        assert tasks.get(task).data(spec).model.seq_len == text.seq_len

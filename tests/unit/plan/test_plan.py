@@ -17,6 +17,7 @@ from goatbench.plan.memory import build_undrawn, estimate, planned_step
 from goatbench.plan.sizes import parse_bytes
 from goatbench.plan.table import plan_jobs, plan_lines
 from goatbench.plan.throughput import measured
+from goatbench.plan.undrawn import Undrawn
 from goatbench.records.store import iter_records
 from goatbench.training.memory import allocation_levels
 
@@ -92,6 +93,11 @@ def test_large_weights_are_not_drawn_and_small_ones_are():
     shapes = {name: tuple(parameter.shape) for name, parameter in planned_step(spec, 1, False).build().named_parameters()}
     assert {name: tuple(parameter.shape) for name, parameter in net.named_parameters()} == shapes
     assert torch.equal(net.norm.weight, torch.ones(512))
+    layer = torch.nn.Linear(512, 512)
+    before = layer.weight.clone()
+    with Undrawn():
+        layer.reset_parameters()  # as torch's own constructor does
+    assert torch.equal(layer.weight, before)
 
 
 @pytest.mark.parametrize("task", [pytest.param("genome_nll", marks=pytest.mark.slow), "needle"])

@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from goatbench.compose import compose
 from goatbench.data.order import Draw
-from goatbench.data.text.problems import MARK, NEEDLE, PASSKEY, QUERY, multi_needle
+from goatbench.data.text.problems import FIRST_LABEL, MARK, NEEDLE, PASSKEY, QUERY, multi_needle, needle_of, passkey_of
 from goatbench.data.text.synthetic import SyntheticData, SyntheticTest, SyntheticTraining
 from goatbench.errors import UsageError
+from goatbench.records.canonical import digest
+from goatbench.registry import tasks
 from goatbench.spec import DecoderSpec, ToyDataSpec, ToyEvaluationSpec
 
 
@@ -48,6 +51,46 @@ def test_passkeys_lie_at_their_depths():
     for row, at in zip(test.tokens.tolist(), found, strict=True):
         assert row[at + 1 : at + 6] == row[-5:] and row[-6] == QUERY
         assert row.count(MARK) == row.count(QUERY) == 1 and all(t < 24 for i, t in enumerate(row) if i not in (at, 46))
+
+
+@pytest.mark.parametrize(("problem_of", "size"), [(needle_of, 2), (passkey_of, 5)])
+def test_distractors_are_needles_behind_other_marks(problem_of, size):
+    """Of the same alphabet, anywhere; the asked needle keeps its depth and every question asks for it."""
+    data = ToyDataSpec(kind="toy", name="synthetic", num_train=1, num_validation=1, num_test=1, num_distractors=3)
+    problem, length = problem_of(data), 40 + 2 * size + 1 + 3 * (size + 1)
+    assert problem.min_length == length - 40 and (problem.answer, problem.scored) == (size, size)
+    tokens = SyntheticTest(problem, length, (0.0, 1.0), each=200).tokens.tolist()
+    before_the_needle, followers = [], []
+    for i, row in enumerate(tokens):
+        text, at = row[: -size - 1], row.index(MARK)
+        marks = [FIRST_LABEL + k for k in range(3)]
+        assert sorted(token for token in text if token >= 24) == [MARK, *marks] and row[-size - 1] == QUERY
+        assert text[at + 1 : at + 1 + size] == row[-size:]
+        others = [text[text.index(mark) + 1 : text.index(mark) + 1 + size] for mark in marks]
+        assert all(len(other) == size and max(other) < 24 for other in others)
+        followers += [tuple(other) for other in others]
+        before_the_needle.append(sum(text.index(mark) < at for mark in marks))
+        filler_before = at - before_the_needle[-1] * (size + 1)
+        assert filler_before == (0 if i < 200 else 40)
+    assert len(set(followers)) > len(set(map(tuple, ([row[-size:] for row in tokens]))))  # drawn for each, not copies of the answer
+    places = [row.index(FIRST_LABEL) for row in tokens]
+    assert min(places) < 5 and max(places) > length - size - 20
+
+
+@pytest.mark.parametrize("task", ["needle", "passkey", "needle_tuning", "attention_stats_needle"])
+def test_no_distractors_are_the_data_of_older_records(task):
+    """0 is no part of a run's identity or of its data's; 3 are another problem, by a name of its own."""
+
+    def composed(*more: str):
+        spec = compose([f"task={task}", "scale=smoke", "attention=nope", *more]).spec
+        return spec, tasks.get(task).data(spec)
+
+    (plain, data), (zero, same), (three, other) = composed(), composed("data.num_distractors=0"), composed("data.num_distractors=3")
+    assert "num_distractors" not in plain.identity["data"] and plain.config_hash == zero.config_hash != three.config_hash
+    assert data.fingerprint == same.fingerprint != other.fingerprint and other.problem.name == data.problem.name + "_3"
+    without = plain.data.model_dump(mode="json")
+    del without["num_distractors"]
+    assert data.fingerprint == digest(["synthetic-1", data.problem.name, data.problem.answer, without])
 
 
 def test_multi_needles_answer_to_their_labels():
