@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import statistics
 from pathlib import Path
 
@@ -98,6 +99,16 @@ def test_large_weights_are_not_drawn_and_small_ones_are():
     with Undrawn():
         layer.reset_parameters()  # as torch's own constructor does
     assert torch.equal(layer.weight, before)
+
+
+def test_a_truncated_normal_of_memory_that_holds_anything_ends():
+    """Seen: it drew for ever where the memory of an earlier tensor came again."""
+    used = torch.full((512, 512), 9.0)
+    signal.alarm(20)
+    with Undrawn():
+        torch.nn.init.trunc_normal_(used, std=0.02)
+    signal.alarm(0)
+    assert torch.equal(used, torch.full((512, 512), 9.0))
 
 
 @pytest.mark.parametrize("task", [pytest.param("genome_nll", marks=pytest.mark.slow), "needle"])
