@@ -46,7 +46,7 @@ class Composed:
             path = getattr(self.spec.data, key)
             if path is not None and not os.path.lexists(os.path.expanduser(path)):
                 is_chosen = key != self.spec.path_keys[0] or any(line.startswith("data=") for line in self.overrides)
-                hint = "" if is_chosen else f"; the data are {self.spec.data.name} unless data=NAME says otherwise"
+                hint = "" if is_chosen else f"; it is read as {self.spec.data.name} unless data=NAME says otherwise"
                 raise UsageError(f"data.{key}={path}: there is no such file or folder{hint}")
 
 
@@ -74,7 +74,12 @@ class Composer:
         choices = self._choices(parsed)
         given = zip(overrides, parsed, strict=True)
         domain = self.tree.read("task", choices["task"]).get("domain")
-        spec = self._spec(choices, [_settable(line, one, domain) for line, one in given if one.key_or_group != "scale"])
+        try:
+            spec = self._spec(choices, [_settable(line, one, domain) for line, one in given if one.key_or_group != "scale"])
+        except UsageError as error:
+            if "recipe" not in choices:
+                raise
+            raise UsageError(f"{error}; a recipe is for one kind of run: {self.tree.comment('recipe', choices['recipe'])[0]}") from None
         named = choices["task"], choices["attention"], spec.scale
         if {one.key_or_group for one in parsed} <= NEVER_VARIANT:
             self._plain.setdefault(named, spec.identity)

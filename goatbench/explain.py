@@ -77,7 +77,9 @@ def _unknown_key(key: str, keys: list[str]) -> str:
     if key == "domain":
         return "domain belongs to the task and cannot be set; choose with task=NAME"
     by_last = {known.rpartition(".")[2]: known for known in sorted(keys, key=lambda known: -known.count("."))}  # the outermost wins
-    guess = by_last.get(last) or nearest(key, keys, KEY_CUTOFF) or by_last.get(nearest(last, by_last, KEY_CUTOFF) or "")
+    alike = [known for known in keys if known.rpartition(".")[2] == last]
+    guess = (nearest(key, alike, KEY_CUTOFF) if parent else None) or by_last.get(last) or nearest(key, keys, KEY_CUTOFF)
+    guess = guess or by_last.get(nearest(last, by_last, KEY_CUTOFF) or "")
     hint = f"; did you mean '{guess}'?" if guess else ""
     return f"unknown key '{key}'{hint} (goatbench run --cfg job prints all keys)"
 

@@ -99,7 +99,10 @@ def _check_images(data: Any) -> Iterator[Fact]:
     for name in ("train", "test"):
         counts = by_split[name]
         if empty := [source.class_names[k] for k in np.flatnonzero(counts == 0)]:
-            yield Fact("broken", f"{len(empty)} classes have no {name} image: {', '.join(empty[:3])}")
+            is_subset = name == "test" and len(empty) < len(counts) - 1
+            advice = "; for a test set of fewer classes, as ImageNet-A, run with evaluation.classes=present" if is_subset else ""
+            level = "warning" if is_subset else "broken"
+            yield Fact(level, f"{len(empty)} classes have no {name} image: {', '.join(empty[:3])}{advice}")
         else:
             yield Fact("ok", f"{name}: {counts.min():,} to {counts.max():,} images a class")
     yield from _unreadable(source)

@@ -32,10 +32,12 @@ TOP1_CHANCE = {"smoke": 0.1, "embedded": 0.1, "paper": 0.001}
 TOP5_CHANCE = {"smoke": 0.5, "embedded": 0.5, "paper": 0.005}
 NLL_CHANCE = {"smoke": 2.303, "embedded": 2.303, "paper": 6.908}  # ln of the number of classes
 
+OF_ALL = {"classes": "all"}  # not of a test set that shows some of them
+
 METRICS = (
-    Metric(name="top1", unit="fraction", direction="higher", chance=TOP1_CHANCE, bounds=(0, 1), percent=True),
-    Metric(name="top5", unit="fraction", direction="higher", chance=TOP5_CHANCE, bounds=(0, 1), percent=True),
-    Metric(name="nll_nats", unit="nats", direction="lower", chance=NLL_CHANCE, bounds=(0, None), digits=3),
+    Metric(name="top1", unit="fraction", direction="higher", chance=TOP1_CHANCE, chance_where=OF_ALL, bounds=(0, 1), percent=True),
+    Metric(name="top5", unit="fraction", direction="higher", chance=TOP5_CHANCE, chance_where=OF_ALL, bounds=(0, 1), percent=True),
+    Metric(name="nll_nats", unit="nats", direction="lower", chance=NLL_CHANCE, chance_where=OF_ALL, bounds=(0, None), digits=3),
     Metric(name="ece", unit="fraction", direction="lower", bounds=(0, 1), percent=True),
     Metric(name="top1_change", unit="fraction", direction="higher", bounds=(-1, 1), percent=True),
 )

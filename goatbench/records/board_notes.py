@@ -15,6 +15,7 @@ from .record import Metric, TaskCard
 from .statistics import t_quantile
 
 MAX_LISTED = 20
+UNNAMED = {"protocol.classes": "all"}  # fields that a record has only where they are anything else
 
 
 def notes_of(
@@ -49,7 +50,7 @@ def _split(group: Group, groups: list[Group]) -> Iterable[str]:
     if len(groups) > 1:
         place = next(index for index, other in enumerate(groups, 1) if other is group)
         names = differing_fields(groups)
-        values = "; ".join(f"{name} = {_plain(group.key.get(name, 'unknown'))}" for name in names)
+        values = "; ".join(f"{name} = {_plain(group.key.get(name, UNNAMED.get(name, 'unknown')))}" for name in names)
         yield f"board {place} of {len(groups)}: runs that differ in {', '.join(names)} are not compared. Here: {values}"
 
 
@@ -87,7 +88,7 @@ def _significance(
         yield "a description, no score: rows are sorted, not ranked"
         return
     if not ranks:
-        yield "no plain row has two seeds: nothing can be said about significance, and nothing is ranked"
+        yield "no plain row that may be ranked has two seeds: nothing can be said about significance, and nothing is ranked"
         return
     best = next(iter(ranks))
     yield (

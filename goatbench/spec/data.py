@@ -27,10 +27,10 @@ class AugmentationSpec(Strict):
     @field_validator("rand_augment")
     @classmethod
     def _is_timms(cls, text: str | None) -> str | None:
-        if text is not None and not re.fullmatch(r"rand(-([nm]|inc)\d{1,2}|-(mstd|p)\d{1,2}(\.\d+)?)*", text):
+        if text is not None and not re.fullmatch(r"rand(-m(10|\d)|-n[1-9]\d?|-inc[01]|-mstd\d{1,2}(\.\d+)?|-p(1|0(\.\d+)?))*", text):
             raise ValueError(
-                f"'{text}' is not written as timm does: rand, then -m (magnitude), -n (operations), -mstd, -p, -inc "
-                "with a number each, such as rand-m9-mstd0.5-inc1"
+                f"'{text}' is not written as timm does: rand, then -m0 to -m10 (magnitude), -n1 on (operations), "
+                "-mstd, -p (0 to 1), -inc0 or -inc1, such as rand-m9-mstd0.5-inc1"
             )
         return text
 

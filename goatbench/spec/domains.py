@@ -16,6 +16,11 @@ from .strict import Strict
 from .tasks import SequenceTaskSpec, VisionTaskSpec
 from .training import TrainingSpec
 
+TOY_KEYS = {  # of data: the tasks that they are for
+    "num_needles": ("multi_needle",),
+    "num_asked": ("multi_needle",),
+    "num_distractors": ("needle", "passkey", "needle_tuning", "attention_stats_needle"),
+}
 DOMAIN_AXES = {"vision": 2, "genome": 1, "text": 1, "toy": 1, "stories": 1}  # axes of position
 
 
@@ -157,6 +162,13 @@ class ToyRunSpec(CausalRunSpec):
 
     data: ToyDataSpec
     evaluation: ToyEvaluationSpec
+
+    @model_validator(mode="after")
+    def _task_takes_them(self) -> ToyRunSpec:
+        for key, tasks in TOY_KEYS.items():
+            if self.task.name not in tasks and getattr(self.data, key) != ToyDataSpec.model_fields[key].default:
+                raise ValueError(f"data.{key} makes no difference to task={self.task.name}; it is for {', '.join(tasks)}")
+        return self
 
 
 class StoryRunSpec(CausalRunSpec):

@@ -202,7 +202,7 @@ def test_a_record_with_an_edited_score_is_refused(folder, tmp_path, metric, regi
         (["data=fasta", "data.fasta=/nonexistent.fa"], "/nonexistent.fa"),
         (["data.split=embeded"], "embedded"),
         (["data.split=instadeep"], "chr1"),
-        (["data.fasta=x.fa"], "genome_embedded unless data=NAME"),
+        (["data.fasta=x.fa"], "it is read as genome_embedded unless data=NAME"),
         (["data.fasta=/"], "data=fasta"),
         (["data.split_file=x.tsv"], "split=file"),
         (["training.batch_size=1000"], "batch_size"),

@@ -413,3 +413,21 @@ def test_runs_that_train_or_choose_on_other_pixels_share_no_weights():
     assert len(set(presets.values())) == 3
     assert hash_of("evaluation.interpolation=bilinear") != hash_of() == presets["deit3"]
     assert hash_of("evaluation.batch_tokens=999", "evaluation.coords=[raw]") == hash_of("evaluation.base_crop_pct=1.0") == hash_of()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["task=copy", "data.num_distractors=1"], "data.num_distractors makes no difference to task=copy; it is for needle, passkey"),
+        (["task=needle", "data.num_needles=3"], "data.num_needles makes no difference to task=needle; it is for multi_needle"),
+        (["recipe=deit3_base"], "a recipe is for one kind of run: goatbench run scale=paper recipe=deit3_base"),
+        (["recipe=goat_c4", "scale=paper", "task=needle"], "one kind of run: goatbench run scale=paper recipe=goat_c4 task=lm_length"),
+        (["recipe=deit3_base", "scale=paper", "pretraining.trainng.epochs=1"], "did you mean 'pretraining.training.epochs'?"),
+        (["data.augmentation.rand_augment=rand-m99"], "'rand-m99' is not written as timm does"),
+        (["data.augmentation.rand_augment=rand-m9-n0"], "'rand-m9-n0' is not written as timm does"),
+    ],
+)
+def test_what_would_be_ignored_or_cannot_go_together_is_said(overrides, says):
+    with pytest.raises(UsageError) as caught:
+        COMPOSER.compose(overrides)
+    assert says in str(caught.value) and "\n" not in str(caught.value)

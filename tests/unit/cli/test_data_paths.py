@@ -42,7 +42,7 @@ def test_every_verb_that_composes_a_run_refuses_it(arguments, tmp_path, monkeypa
     with pytest.raises(SystemExit) as ended:
         cli.main([*arguments, "data.path=no/such"])
     out, err = capsys.readouterr()
-    hint = "" if arguments[0] == "data" else "; the data are text_embedded unless data=NAME says otherwise"
+    hint = "" if arguments[0] == "data" else "; it is read as text_embedded unless data=NAME says otherwise"
     assert (ended.value.code, out, err) == (2, "", f"goatbench: {MISSING}{hint}\n")
     assert list(tmp_path.iterdir()) == []
 

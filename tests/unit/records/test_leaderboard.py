@@ -263,7 +263,7 @@ GOLDEN = """\
 
 - top1 in percent, higher is better; chance is 10.0; n = 4,000 examples a cell; columns: resolution (nominal); sorted by 28 (512)
 - ±?: one seed, its spread is unknown and the row is not ranked on it
-- no plain row has two seeds: nothing can be said about significance, and nothing is ranked
+- no plain row that may be ranked has two seeds: nothing can be said about significance, and nothing is ranked
 - \\*: with runs of this machine that are not submitted
 - ◆: no other ranked row or variant is both better and cheaper to train (means; their spread is not counted)
 - all rows: data toys (real; 4,000 test, 12,000 train; fingerprint feedbeef); budget batch\\_size 32, epochs 6, samples 72000, \
