@@ -7,7 +7,7 @@ from importlib import import_module
 
 import typer
 
-from .options import tell
+from .progress import tell
 
 BENCHMARKS = {
     "attention": "Time and memory of attention layers, variants interleaved.",

@@ -16,7 +16,8 @@ import typer
 from .bench_verbs import bench
 from .completion import complete_job, complete_name_or_run, complete_override
 from .errors import PREEMPTED, REQUEUES, PreemptedError, RankError, UsageError
-from .options import ConfigDir, ResultsDir, RunsDir, check_given_once, check_names, tell
+from .options import ConfigDir, ResultsDir, RunsDir, check_given_once, check_names
+from .progress import tell
 from .registry import nearest
 from .result_verbs import compare, leaderboard, report, submit
 from .work_verbs import data, export, plan
@@ -101,9 +102,8 @@ def run(
     composed.check_paths()
     from .execute import execute, rank
 
-    if rank() == 0:  # in a log, too: until the first progress line it may take ten seconds
-        what = f"{spec.task.name} with {spec.attention.name}, scale {spec.scale}, seed {spec.seed}"
-        print(f"{what}: loading PyTorch and the data ...", file=sys.stderr, flush=True)
+    if rank() == 0:
+        tell(f"{spec.task.name} with {spec.attention.name}, scale {spec.scale}, seed {spec.seed}: loading PyTorch and the data ...")
     record = execute(composed, run_id, sweep_id)
     if record is None:
         return  # not the first of several processes

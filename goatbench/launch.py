@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 
 from .compose import Composed, Composer
 from .errors import PREEMPTED, UsageError
+from .progress import tell
 from .records.record import RunRecord, Status
 from .records.store import check_runs_dir, iter_records, new_run_id, read_record
 from .spec import RunSpec
@@ -105,14 +106,15 @@ def plan(overrides: list[str], config_dir: str | None = None, key_of: Callable[[
             composed[-1].check_paths()
         except UsageError as error:
             raise UsageError(f"{error} (job: {' '.join(job)})" if len(lines) > 1 else str(error)) from None
+    folders = {one.spec.runs_dir: None for one in composed}
+    for folder in folders:
+        check_runs_dir(folder)
+    tell(f"{len(lines)} jobs: looking for finished ones ...")
     key_of = key_of or _job_key
-    finished: dict[str, set[Key]] = {}
+    finished = {folder: finished_keys(iter_records(folder, [])) for folder in folders}
     planned, skipped, seen = [], 0, set()
     for job, one in zip(lines, composed, strict=True):
         spec = one.spec
-        if spec.runs_dir not in finished:
-            check_runs_dir(spec.runs_dir)
-            finished[spec.runs_dir] = finished_keys(iter_records(spec.runs_dir, []))
         key = key_of(spec)
         if key in seen:
             raise UsageError(f"two jobs of the sweep are the same run: {' '.join(job)}")

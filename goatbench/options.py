@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from typing import Annotated
 
 import typer
@@ -37,9 +36,3 @@ def check_names(lines: list[str], config_dir: str | None) -> None:
             except UsageError as error:
                 load_plugins()
                 raise UsageError(f"{error}{broken_plugins()}") from None
-
-
-def tell(message: str) -> None:
-    """A word to a waiting person; nothing in a log."""
-    if sys.stderr.isatty():
-        print(message, file=sys.stderr, flush=True)

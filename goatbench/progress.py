@@ -84,6 +84,11 @@ class Progress:
         print(f"{self.label}: {self.done}/{self.total} {self.unit}s, {timing}{values}", file=self._stream, flush=True)
 
 
+def tell(message: str) -> None:
+    """A word to whoever waits, in a log too: until the first progress line it may take ten seconds."""
+    print(message, file=sys.stderr, flush=True)
+
+
 def duration(seconds: float) -> str:
     """42 s, 3 min 07 s, 2 h 05 min."""
     whole = round(seconds)

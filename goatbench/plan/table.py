@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..compose import Composer
 from ..errors import UsageError
-from ..progress import Progress, duration
+from ..progress import Progress, duration, tell
 from ..records.canonical import digest
 from ..records.store import iter_records, results_root
 from ..registry import tasks
@@ -67,6 +67,7 @@ def plan_jobs(
     records = list(iter_records(results_root(), [], names)) if names else []
     known: dict[str, tuple[int, int, int | str, Fit | None]] = {}
     planned = []
+    tell(f"planning {len(jobs)} jobs: loading PyTorch ...")
     with Progress("planning", len(jobs), "job", after=QUIET_SECONDS) as bar:
         for label, spec in jobs:
             amount = amount_of(spec)
