@@ -61,9 +61,8 @@ def test_an_array_one_of_whose_jobs_is_requeued_while_the_other_fails(slurm, alo
     until((tmp_path / "checkpoints" / alone["training"]["training_hash"] / "resume.ckpt").exists)
     said("scancel", "--signal=USR1", good)
     until(lambda: state(good) == "PENDING", 60)  # launch.grace_seconds is 120: the rank does not wait for it
-    start_now = ("scontrol", "update", f"JobId={good}", "StartTime=now")  # Slurm itself lets two minutes pass
-    until(lambda: said(*start_now) or state(good) != "PENDING")
-    until(lambda: (state(good), state(bad)) == ("COMPLETED", "FAILED"))
+    start_now = ("scontrol", "update", f"JobId={good}", "StartTime=now")  # Slurm itself lets two minutes pass, from when the job is gone
+    until(lambda: said(*start_now) or (state(good), state(bad)) == ("COMPLETED", "FAILED"))
     resumed = record(tmp_path / run_id)
     assert "went on from a checkpoint after" in resumed["notes"][0]
     assert scores(resumed) == scores(alone) and len(scores(alone)) > 1, "not the same bits"
