@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-long lint readme matrix clean-venv
+.PHONY: demo test test-long test-slurm lint readme matrix clean-venv
 
 demo: $(VENV)/.ready
 	$(BIN)/goatbench run task=vit_res512
@@ -16,6 +16,10 @@ test: $(VENV)/.ready
 
 test-long: $(VENV)/.ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not gpu" -n 2 --dist loadfile --no-loadscope-reorder
+
+# Needs Slurm's programs (Debian: apt-get install slurm-wlm munge), no cluster; make test-long runs it where they are.
+test-slurm: $(VENV)/.ready
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slurm tests/slurm
 
 readme: $(VENV)/.ready
 	$(BIN)/goatbench leaderboard --published --results-dir results --scale embedded --format md --out results/LEADERBOARD.md

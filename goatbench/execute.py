@@ -269,10 +269,21 @@ def _weights(spec: RunSpec, task: Any, net: Any, data: Any, checkpoint: Path, ru
     from .training.checkpoint import load_checkpoint
 
     with _locked(checkpoint.parent) if rank() == 0 else contextlib.nullcontext():
-        if checkpoint.exists() and not spec.retrain:
-            return load_checkpoint(checkpoint, net), True
+        if checkpoint.exists() and (not spec.retrain or _trained_by(checkpoint) == run_id):
+            meta = load_checkpoint(checkpoint, net)
+            return meta, meta["run_id"] != run_id  # its own: the run was stopped in its evaluation and has been started again
         task.train(spec, net, data, checkpoint, meta={"run_id": run_id})
         return load_checkpoint(checkpoint, net), False
+
+
+def _trained_by(checkpoint: Path) -> str | None:
+    """The run whose weights these are; None if they are damaged, which a new training puts right."""
+    from .training.checkpoint import read_checkpoint
+
+    try:
+        return read_checkpoint(checkpoint)[1].get("run_id")
+    except UsageError:
+        return None
 
 
 @contextlib.contextmanager

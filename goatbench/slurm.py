@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import PREEMPTED, REQUEUES, UsageError
-from .launch import Job
+from .launch import POLL_SECONDS, Job
 from .spec import RunSpec
 
 SIGNAL = "SUBMITIT_PREEMPT_SIGNAL"  # submitit reads it where it is imported: here, and in the job
@@ -32,11 +32,12 @@ class Rank:
     def __call__(self) -> None:
         """Runs the command; it has the signals of a job that will come back."""
         self._child = subprocess.Popen(self.command, env={**os.environ, REQUEUES: "1"})
-        code = self._child.wait()
-        if code == PREEMPTED:
+        while (code := self._child.poll()) is None:  # wait() holds a lock, and checkpoint(), called within it, would wait for that in vain
+            time.sleep(POLL_SECONDS)
+        if code in (PREEMPTED, -signal.SIGUSR1, -signal.SIGTERM):  # negative: before the command had its handlers
             time.sleep(self.grace_seconds)  # Slurm ends the job; a rank that left before would take the requeueing one with it
         if code:
-            raise RuntimeError(f"exit code {code}: {shlex.join(self.command)}")
+            raise SystemExit(f"exit code {code}: {shlex.join(self.command)}")  # no exception, of which submitit logs a traceback
 
     def checkpoint(self) -> Any:
         """submitit calls this on SIGUSR1, on the first rank, and requeues what it returns. The other ranks learn of it in training."""
@@ -64,11 +65,23 @@ def submit(jobs: list[Job], command_of: Callable[[Job], list[str]], dry_run: boo
         if dry_run:
             print(script(executor, commands))
             continue
-        with executor.batch():
-            submitted = [executor.submit(Rank(command, spec.launch.grace_seconds)) for command in commands]
+        submitted = _submit(executor, [Rank(command, spec.launch.grace_seconds) for command in commands])
         for job, one in zip(group, submitted, strict=True):
             print(f"{one.job_id}  {job.run_id}  {job.label}", flush=True)
+        print(f"logs: {executor.folder}/JOB_RANK_log.out and .err, as {submitted[0].job_id}_0_log.err", flush=True)
     return 0
+
+
+def _submit(executor: Any, ranks: list[Rank]) -> list[Any]:
+    """submitit's jobs. UsageError with sbatch's own words if it refuses."""
+    from submitit.core.utils import FailedJobError
+
+    try:
+        with executor.batch():
+            return [executor.submit(rank) for rank in ranks]
+    except FailedJobError as error:
+        said = "; ".join(line.removeprefix("sbatch: ").removeprefix("error: ") for line in str(error).splitlines())
+        raise UsageError(f"launch=slurm: sbatch refuses: {said}; change launch.* or trainer.*, --dry-run prints the script") from None
 
 
 def parameters(spec: RunSpec) -> dict[str, Any]:

@@ -96,7 +96,7 @@ class Checkpoints(lightning.Callback):
     def stop(self, number: int, step: int) -> None:
         """Ends the training in the way that the signal means."""
         if number == signal.SIGUSR1:
-            raise PreemptedError(f"stopped by SIGUSR1 after {step} steps; the same command goes on from there")
+            raise PreemptedError(f"stopped after {step} steps; the same command goes on from there")
         if self.path.stem != RESUME:  # only the same run could go on, and it ends with a record
             raise KeyboardInterrupt(f"stopped after {step} steps; with retrain=true the same command starts anew")
         raise KeyboardInterrupt(f"training is kept up to step {step}; the same command goes on from there")

@@ -150,6 +150,23 @@ def test_training_done_and_evaluation_failed_resumes_at_the_evaluation(tmp_path,
     assert record.status == "ok" and record.training.reused and record.training.from_run == failed.run_id
 
 
+@pytest.mark.parametrize("retrain", ["retrain=false", "retrain=true"])
+def test_a_run_that_is_requeued_in_its_evaluation_has_trained_its_weights(tmp_path, monkeypatch, retrain):
+    run_id, task = "20260131t120000-0123abcd-45ef67", type(tasks.get("needle"))
+    overrides = compose([*RUNS["toy"], f"runs_dir={tmp_path}", retrain])
+
+    def preempted(*_):
+        raise PreemptedError
+
+    with monkeypatch.context() as patched, pytest.raises(PreemptedError):
+        patched.setattr(task, "measure", preempted)
+        execute(overrides, run_id)
+    with monkeypatch.context() as patched:
+        patched.setattr(task, "train", lambda *_, **__: pytest.fail("trained again"))
+        record = execute(overrides, run_id)
+    assert record.status == "ok" and not record.training.reused and record.training.from_run == run_id
+
+
 def test_a_requeued_run_keeps_its_id_and_says_where_it_went_on(tmp_path, monkeypatch):
     run_id = "20260131t120000-0123abcd-45ef67"
     overrides = compose([*RUNS["toy"], f"runs_dir={tmp_path}", "retrain=true"])

@@ -1,5 +1,6 @@
 """launch=slurm: the sbatch script, which needs no Slurm; what a rank does with its signals."""
 
+import os
 import signal
 import sys
 import time
@@ -68,28 +69,59 @@ def test_the_default_is_local(printed):
     assert compose(["task=lm_length", "launch=slurm"]).spec.identity == compose(["task=lm_length"]).spec.identity
 
 
-def test_a_checkpoint_waits_for_the_run_and_comes_back_with_the_same_command(tmp_path, monkeypatch):
-    slept = []
-    monkeypatch.setattr(slurm, "time", SimpleNamespace(sleep=slept.append))
+def test_a_checkpoint_waits_for_the_run_and_comes_back_with_the_same_command(tmp_path):
     marker = tmp_path / "ready"
     script = (
         f"import os, signal, sys, time; signal.signal(signal.SIGUSR1, lambda *_: sys.exit({PREEMPTED})); "
         f"assert os.environ['GOATBENCH_REQUEUES']; open({str(marker)!r}, 'w'); time.sleep(60)"
     )
-    rank = slurm.Rank([sys.executable, "-c", script], grace_seconds=40)
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(rank)
+    rank, seconds = slurm.Rank([sys.executable, "-c", script], grace_seconds=40), []
+
+    def handler(number, frame):  # as submitit's: in the thread that runs the rank
+        begin = time.monotonic()
+        again = rank.checkpoint()
+        seconds.append(time.monotonic() - begin)
+        assert rank._child.returncode == PREEMPTED
+        assert again.function.command == rank.command and not hasattr(again.function, "_child")
+        raise SystemExit(-1)
+
+    def send():
         deadline = time.monotonic() + 60
         while not marker.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
-        again = rank.checkpoint()
-        assert rank._child.returncode == PREEMPTED
-        assert again.function.command == rank.command and not hasattr(again.function, "_child")
-        assert "exit code 75" in str(running.exception()) and slept == [40], "it stays until Slurm has requeued the job"
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with ThreadPoolExecutor(1) as pool, pytest.raises(SystemExit, match="-1"):
+            pool.submit(send)
+            rank()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert seconds[0] < 25, "0.75 of grace_seconds: it has not seen the end of the run"
+
+
+@pytest.mark.parametrize("code", [f"sys.exit({PREEMPTED})", "os.kill(os.getpid(), signal.SIGUSR1)", "os.kill(os.getpid(), signal.SIGTERM)"])
+def test_a_rank_that_a_signal_ended_stays_until_slurm_has_requeued_the_job(code, monkeypatch):
+    slept = []
+    monkeypatch.setattr(slurm, "time", SimpleNamespace(sleep=lambda seconds: slept.append(seconds) or time.sleep(min(seconds, 0.1))))
+    with pytest.raises(SystemExit, match="exit code"):
+        slurm.Rank([sys.executable, "-c", f"import os, signal, sys; {code}"], grace_seconds=40)()
+    assert slept[-1] == 40
 
 
 def test_a_run_that_fails_fails_its_job():
-    with pytest.raises(RuntimeError, match="exit code 3"):
+    with pytest.raises(SystemExit, match="exit code 3: "):
         slurm.Rank([sys.executable, "-c", "import sys; sys.exit(3)"], grace_seconds=30)()
-    with pytest.raises(RuntimeError, match=f"exit code -{signal.SIGKILL.value}"):
+    with pytest.raises(SystemExit, match=f"exit code -{signal.SIGKILL.value}: "):
         slurm.Rank([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"], grace_seconds=30)()
+
+
+def test_what_sbatch_refuses_is_a_usage_error(tmp_path, monkeypatch):
+    sbatch = tmp_path / "sbatch"
+    sbatch.write_text("#!/bin/sh\necho 'sbatch: error: invalid partition specified: x' >&2; echo 'sbatch: error: Failed' >&2; exit 1\n")
+    sbatch.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(launch, "_job_key", lambda spec: (spec.config_hash, 1, "", ""))
+    with pytest.raises(UsageError, match=r"sbatch refuses: invalid partition specified: x; Failed; change launch\.\*"):
+        launch.launch(["launch=slurm", "task=lm_length", "scale=smoke", f"runs_dir={tmp_path}/runs"])

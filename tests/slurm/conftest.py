@@ -1,0 +1,5 @@
+"""The fixture `slurm`."""
+
+from local_slurm import slurm
+
+__all__ = ["slurm"]
