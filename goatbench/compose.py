@@ -79,7 +79,8 @@ class Composer:
         except UsageError as error:
             if "recipe" not in choices:
                 raise
-            raise UsageError(f"{error}; a recipe is for one kind of run: {self.tree.comment('recipe', choices['recipe'])[0]}") from None
+            opening = self.tree.comment("recipe", choices["recipe"])
+            raise UsageError(f"{error}; a recipe is for one kind of run: {opening[0]}" if opening else str(error)) from None
         named = choices["task"], choices["attention"], spec.scale
         if {one.key_or_group for one in parsed} <= NEVER_VARIANT:
             self._plain.setdefault(named, spec.identity)
@@ -233,11 +234,19 @@ class Composer:
         except HydraException as error:
             keys = known_keys(RUN_SPECS[self.tree.read("task", choices["task"])["domain"]])
             raise UsageError(explain_hydra(str(error), overrides, lambda key: self._open_names(choices, key), keys)) from None
+        except UnicodeDecodeError:
+            for group, name in choices.items():
+                self.tree.read(group, name)  # says so of the file
+            raise
         except YAMLError as error:
             raise UsageError(f"not valid YAML: {' '.join(str(error).split())}") from None
         except OmegaConfBaseException as error:
             key = f"{error.full_key}: " if error.full_key else ""
             raise UsageError(f"{key}{str(error).splitlines()[0]}") from None
+        except (AttributeError, LookupError, OSError, TypeError, ValueError) as error:  # Hydra, of a file with lists where it wants names
+            said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            files = ", ".join(f"{group}={name}" for group, name in choices.items())
+            raise UsageError(f"one of the files of {files} cannot be composed: {said}") from None
 
 
 def _settable(line: str, override: Override, domain: str | None) -> str:

@@ -77,13 +77,18 @@ class ConfigTree:
 
     def scale_choice(self, scale: str, setting: str, group: str) -> str | None:
         """What a scale's file takes of a group."""
-        entries = self.read("scale", f"{scale}/{setting}").get("defaults", [])
-        return next((entry[f"/{group}"] for entry in entries if isinstance(entry, dict) and f"/{group}" in entry), None)
+        entries = self._defaults("scale", f"{scale}/{setting}")
+        return next((entry[f"/{group}"] for entry in entries if f"/{group}" in entry), None)
+
+    def _defaults(self, group: str, name: str) -> list[dict[str, Any]]:
+        """The choices that a file makes."""
+        entries = self.read(group, name).get("defaults")
+        return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 
     def model_of_recipe(self, recipe: str) -> str | None:
         """The model that a recipe's file chooses."""
         return next(
-            (entry["override /model"] for entry in self.read("recipe", recipe).get("defaults", []) if "override /model" in entry), None
+            (entry["override /model"] for entry in self._defaults("recipe", recipe) if "override /model" in entry), None
         )
 
     def check(self, group: str, name: str) -> None:
@@ -93,8 +98,10 @@ class ConfigTree:
             raise UsageError(unknown(group, name, self.options(group), f"{name} is {' and '.join(others)}" if others else ""))
 
     def read(self, group: str, name: str) -> dict[str, Any]:
-        """The values as they stand in the file, nothing composed."""
-        return _load(self._files[group, name][0])
+        """The values as they stand in the file, nothing composed. UsageError without such a file: another one may name it."""
+        if (group, str(name)) not in self._files:
+            self.check(group, str(name))
+        return _load(self._files[group, str(name)][0])
 
     def defaults(self) -> dict[str, str]:
         """The choices of run.yaml: group -> name. A group that is optional has none."""
@@ -104,7 +111,7 @@ class ConfigTree:
     def comment(self, group: str, name: str) -> list[str]:
         """The comment a file opens with: its command, the expected time, the expected result and its source."""
         lines = []
-        for line in self._files[group, name][0].read_text(encoding="utf-8").splitlines():
+        for line in self._files[group, name][0].read_text(encoding="utf-8", errors="replace").splitlines():
             if not line.startswith("#"):
                 break
             if not line.startswith("# @package"):
@@ -138,6 +145,8 @@ def _load(path: Path) -> dict[str, Any]:
         values = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
     except yaml.YAMLError as error:
         raise UsageError(f"{path} is not valid YAML: {str(error).splitlines()[0]}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8 (byte {error.start}): a YAML file is text; save it again as UTF-8") from None
     if not isinstance(values, dict):
         raise UsageError(f"{path} holds no values; write 'key: value' lines")
     return values

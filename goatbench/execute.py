@@ -133,7 +133,7 @@ def execute(composed: Composed, run_id: str | None = None, sweep_id: str | None 
     except Exception as failure:  # the boundary: whatever it is, the record says so
         status, error = _classify(failure), _error(failure)
         if is_one_of_several:
-            error = rank_failures.why(folder.path, rank_failures.GRACE_SECONDS) or error
+            error = rank_failures.why(folder.path, rank_failures.GRACE_SECONDS) or rank_failures.without_a_word(error)
     finally:
         os.environ.pop(rank_failures.RUN_ID, None)
     if status is not Status.OK:
@@ -157,8 +157,9 @@ def _take_part(spec: RunSpec, task: Any, record: dict[str, Any]) -> None:
                 time.sleep(rank_failures.GRACE_SECONDS)
             if not folder.is_dir():  # the first one has found the same, said so and removed it
                 raise SystemExit(2) from None
-        rank_failures.say_why(folder, rank(), error)
-        raise RankError(f"rank {rank()}: {error.kind}: {error.message}") from failure
+        number = rank(spec.trainer.devices)
+        rank_failures.say_why(folder, number, error)
+        raise RankError(f"rank {number}: {error.kind}: {error.message}") from failure
 
 
 def _watch_ranks(folder: RunFolder, record: dict[str, Any]) -> rank_failures.Watch:
@@ -179,11 +180,16 @@ def _error(failure: Exception) -> ErrorInfo:
     return ErrorInfo(kind=type(failure).__name__, message=redact(str(failure)))
 
 
-def rank() -> int:
-    """This process's place among those of the run, from the launcher's environment (torchrun, Slurm, Lightning); 0 if alone."""
+def rank(devices: int = 1) -> int:
+    """This process's place among those of the run, from the launcher's environment (torchrun, Slurm, Lightning); 0 if alone.
+
+    devices: processes on a machine, for Lightning, which numbers machines and the processes of each. Which is the first needs none.
+    """
     if int(os.environ.get("SLURM_NTASKS", "1")) > 1:
         return int(os.environ.get("SLURM_PROCID", "0"))
-    return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")))
+    if "RANK" in os.environ:
+        return int(os.environ["RANK"])
+    return int(os.environ.get("NODE_RANK", "0")) * devices + int(os.environ.get("LOCAL_RANK", "0"))
 
 
 def _run(spec: RunSpec, task: Any, record: dict[str, Any], folder: Path | None) -> None:

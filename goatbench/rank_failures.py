@@ -19,6 +19,7 @@ RUN_ID = "GOATBENCH_RUN_ID"  # environment variable: the run id, for the process
 POLL_SECONDS = 0.2
 GRACE_SECONDS = 3.0  # between a broken connection and the word of the rank that broke it
 MAX_BYTES = 64 * 2**10
+LOST = ("by peer", "remote process exited")  # gloo's and NCCL's words for a connection whose other end is gone
 
 
 def say_why(folder: Path, rank: int, error: ErrorInfo) -> None:
@@ -42,6 +43,14 @@ def why(folder: Path, wait_seconds: float = 0.0) -> ErrorInfo | None:
         if time.monotonic() >= deadline:
             return None
         time.sleep(POLL_SECONDS)
+
+
+def without_a_word(error: ErrorInfo) -> ErrorInfo:
+    """The error of a connection that broke, where no rank has said why: a process that is killed cannot."""
+    if not any(words in error.message for words in LOST):
+        return error
+    said = "another process of this run ended without a word, killed perhaps for the memory it took"
+    return ErrorInfo(kind=error.kind, message=f"{said}: {error.message}")
 
 
 class Watch:

@@ -69,24 +69,32 @@ def objections(kernel: Kernel, name: str, tokens: int, dtype: torch.dtype, devic
 
 def kernel_errors(kernel: Kernel, name: str, tokens: int, dtype: torch.dtype, device: torch.device) -> dict[str, float]:
     """Relative root mean square errors against the dense float64 reference on the same rounded q, k, v: of the output, of the largest
-    of dq, dk, dv, and (where there are any) of all gradients of the prior's parameters together."""
+    of dq, dk, dv, and (where there are any) of all gradients of the prior's parameters together, a recency slope's apart.
+
+    The gradient of a slope is a sum over keys of (gradient of the logit) * j: the first factors sum to zero in every row, but not once a
+    kernel has rounded them, and what remains is multiplied by j. In any kernel the error grows with the length: on a CPU, at 1,024
+    tokens, 0.2 in bf16 and 0.06 in fp16.
+    """
     scheme, content = scheme_of(name, tokens, device)
     half = problem_of(scheme, content, tokens, dtype, device)
     out = kernel(half)[0]
     weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(2)).to(device)
-    inputs, parameters = (half.q, half.k, half.v), tuple(p for p in scheme.parameters() if p.requires_grad)
-    found = torch.autograd.grad(out, (*inputs, *parameters), weights.to(dtype))
+    inputs, names = (half.q, half.k, half.v), [name for name, p in scheme.named_parameters() if p.requires_grad]
+    found = torch.autograd.grad(out, (*inputs, *map(scheme.get_parameter, names)), weights.to(dtype))
 
     exact = copy.deepcopy(scheme).double()
     wide = [t.detach().double().requires_grad_() for t in inputs]
     prior = exact.prior(half.mask.query_positions, half.mask.key_positions)
     expected = Reference(max_logits=2**31)(Problem(*wide, prior, half.mask, half.scale))[0]
-    wanted = tuple(p for p in exact.parameters() if p.requires_grad)
-    grads = torch.autograd.grad(expected, (*wide, *wanted), weights.to(dtype).double())
+    grads = torch.autograd.grad(expected, (*wide, *map(exact.get_parameter, names)), weights.to(dtype).double())
     errors = {"output": relative_error(out, expected)}
     errors["dq, dk, dv"] = max(relative_error(one, other) for one, other in zip(found[:3], grads[:3], strict=True))
-    if parameters:
-        errors["prior's gradient"] = relative_error(_flat(found[3:]), _flat(grads[3:]))
+    pairs = dict(zip(names, zip(found[3:], grads[3:], strict=True), strict=True))
+    slope, rest = pairs.pop("slope_raw", None), list(pairs.values())
+    if slope is not None:
+        errors["slope's gradient"] = relative_error(*slope)
+    if rest:
+        errors["prior's gradient"] = relative_error(*map(_flat, zip(*rest, strict=True)))
     return errors
 
 

@@ -7,7 +7,7 @@ libraries and what its allocator cannot use.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from ..training.step_cost import TrainingStep, fake_levels
 from .undrawn import Undrawn
 
 METHOD = "estimate: live storages of fake tensors in one training step, under the kernels of the CPU"
+SHARDED = "fsdp2 divides weights, gradients and optimizer states; two blocks, and what is in none, count whole; evaluation needs whole nets"
 Phases = dict[str, int]  # phase -> most bytes held in it
 
 
@@ -90,8 +91,26 @@ def build_undrawn(spec: Any) -> nn.Module:
 
 def estimate(spec: Any, net: nn.Module, batch: int, accumulates: bool) -> Phases:
     """Most bytes in each phase of a step on one device. ValueError if the mechanism or its kernel objects."""
-    levels = fake_levels(planned_step(spec, batch, accumulates), net)
-    return {name: level.peak for name, level in levels.items() if name != "prepare"}
+    step = planned_step(spec, batch, accumulates)
+    peaks = {name: level.peak for name, level in fake_levels(step, net).items() if name != "prepare"}
+    if spec.trainer.strategy != "fsdp2":
+        return peaks
+    states = sum(_bytes(state.values()) for state in step.optimizer.state.values())
+    elsewhere = 1 - 1 / (spec.trainer.devices * spec.trainer.num_nodes)
+    weights, gathered = _bytes(net.parameters()), _gathered(net)
+    held = {name: weights + states + weights * (accumulates or name == "optimizer") for name in peaks}  # gradients are as large as weights
+    return {name: round(peak - elsewhere * held[name]) + gathered * (name != "optimizer") for name, peak in peaks.items()}
+
+
+def _gathered(net: nn.Module) -> int:
+    """Bytes of parameters that a device holds whole under fsdp2: a block, the one that is fetched ahead, and what is in no block."""
+    blocks = [_bytes(block.parameters()) for block in net.blocks]
+    outside = _bytes(net.parameters()) - sum(blocks)
+    return outside + sum(sorted(blocks)[-2:]) if outside >= 0 else _bytes(net.parameters())  # blocks that share parameters are one piece
+
+
+def _bytes(values: Iterable[object]) -> int:
+    return sum(value.untyped_storage().nbytes() for value in values if isinstance(value, torch.Tensor))
 
 
 @dataclass(frozen=True, slots=True)

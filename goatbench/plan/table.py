@@ -164,10 +164,12 @@ def _totals(planned: Sequence[Planned], once: Sequence[Planned]) -> tuple[str, .
 
 
 def _notes(planned: Sequence[Planned], once: Sequence[Planned]) -> Iterable[str]:
-    from .memory import METHOD
+    from .memory import METHOD, SHARDED
 
     yield "FLOPs: by formula, 3 times the forward pass, all pairs of tokens counted; evaluation comes on top of training everywhere here"
     yield f"peak: {METHOD}; a GPU adds its context, workspaces and fragmentation"
+    if any(job.spec.trainer.strategy == "fsdp2" for job in planned):
+        yield f"peak: {SHARDED}"
     yield from dict.fromkeys(f"{job.label}: {job.peak}" for job in planned if isinstance(job.peak, str) and ":" in job.peak)
     for source in dict.fromkeys(job.throughput.source for job in planned if job.throughput is not None and job.amount.steps):
         yield f"wall: training alone, one job after the other; {source}, times the number of devices"

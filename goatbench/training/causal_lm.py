@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -65,7 +66,15 @@ class CausalLM(TrainingModule):
         where = () if self.document_start is None else packed(inputs == self.document_start)
         if self.last is None:
             return self.net(inputs, *where), targets
-        return self.net.head(self.net.hidden(inputs, *where)[:, -self.last :]), targets[:, -self.last :]
+        return self.net.head(self._hidden(inputs, *where)[:, -self.last :]), targets[:, -self.last :]
+
+    def _hidden(self, *inputs: Any) -> Tensor:
+        return self.net.hidden(*inputs)
+
+    def compile_net(self) -> None:
+        if self.last is None:
+            return super().compile_net()
+        self._hidden = torch.compile(self._hidden)  # the net as a whole is never called
 
     def on_validation_epoch_start(self) -> None:
         self.likelihood.reset()

@@ -79,7 +79,7 @@ def fit(
     with quiet(), determinism(), cheap_device_checks(trainer_spec), plain_interrupt():
         trainer = _make_trainer(trainer_spec, epochs, [watch, checkpoints], watch.loader_clock)
         if trainer_spec.compile:
-            module.net.compile()
+            module.compile_net()
         start = checkpoints.path if checkpoints.path.exists() else None
         module.train()  # Lightning trains in the mode that it finds, and looking at the net's kernels leaves it in evaluation
         trainer.fit(module, datamodule=data, ckpt_path=start, weights_only=True)

@@ -46,6 +46,10 @@ class TrainingModule(lightning.LightningModule):
         if self.device_mesh is not None:
             shard(self.net, self.device_mesh["data_parallel"])
 
+    def compile_net(self) -> None:
+        """What training calls of the net goes through torch.compile from now on."""
+        self.net.compile()
+
     def whole_weights(self) -> dict[str, Tensor]:
         """A copy of the net's state on the CPU; of a sharded net on the first rank, and nothing on the others."""
         if self.device_mesh is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -183,38 +184,69 @@ def test_accumulation_keeps_the_global_batch(alone, specs, folder):
         assert sorted(first + second) == sorted(ids) and (one + two) / 2 == pytest.approx(loss, rel=1e-5)
 
 
-def failing(rank: int, port: int, folder: Path) -> None:
-    """A run through the command line, as Lightning starts it on every rank; the second breaks in its third step."""
-    os.environ.update(LOCAL_RANK=str(rank), NODE_RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+RUN_ID = "20260131t120000-0123abcd-45ef67"
+
+
+def command_line(rank: int, folder: Path, *overrides: str, **environment: object) -> None:
+    """A run as it is started on every rank; what it says goes to a file."""
+    os.environ.update(MASTER_ADDR="127.0.0.1", **{name: str(value) for name, value in environment.items()})
     os.environ["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
     sys.stderr = open(folder / f"stderr{rank}.txt", "w")  # noqa: SIM115
+    main(["run", *run_of("lm_length"), *overrides, f"runs_dir={folder / 'runs'}", "--run-id", RUN_ID])
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def failing(rank: int, port: int, folder: Path, is_killed: bool) -> None:
+    """As Lightning starts it; the second breaks in its third step, or is killed there, as by a system that is out of memory."""
     check = TrainingModule.check_finite
 
     def hooked(self, loss):
+        if rank == 1 and self.global_step == 2 and is_killed:
+            os.kill(os.getpid(), signal.SIGKILL)
         if rank == 1 and self.global_step == 2:
             raise ValueError("out of luck in /some/where/else")
         check(self, loss)
 
     TrainingModule.check_finite = hooked
-    main(["run", *run_of("lm_length"), "trainer.devices=2", f"runs_dir={folder / 'runs'}", "--run-id", "20260131t120000-0123abcd-45ef67"])
+    command_line(rank, folder, "trainer.devices=2", LOCAL_RANK=rank, NODE_RANK=0, WORLD_SIZE=2, MASTER_PORT=port)
 
 
-def test_a_failing_rank_ends_the_run_with_its_reason(tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    processes = [forked.start(failing, rank, port, tmp_path) for rank in range(2)]
+@pytest.mark.parametrize("is_killed", [False, True], ids=["raises", "killed"])
+def test_a_failing_rank_ends_the_run_with_its_reason(is_killed, tmp_path):
+    port = free_port()
+    processes = [forked.start(failing, rank, port, tmp_path, is_killed) for rank in range(2)]
     processes[1].join(300)
     left = time.monotonic()
-    assert forked.wait(processes, 30) == [1, 1] and time.monotonic() - left < 30
+    assert forked.wait(processes, 30) == [1, -signal.SIGKILL if is_killed else 1] and time.monotonic() - left < 30
     (path,) = (tmp_path / "runs").glob("2*/record.json")
     record = json.loads(path.read_text())
     assert record["status"] == "failed" and record["measurements"] == []
-    assert record["error"] == {"kind": "ValueError", "message": "rank 1: out of luck in <path>/else"}
+    reason = "another process of this run ended without a word" if is_killed else "rank 1: out of luck in <path>/else"
+    assert record["error"]["message"].startswith(reason)
     assert not list(tmp_path.rglob("weights.pt"))
-    for rank in range(2):
+    for rank in range(1 if is_killed else 2):
         said = (tmp_path / f"stderr{rank}.txt").read_text()
-        assert "out of luck" in said and "Traceback" not in said
+        assert reason.split(": ")[-1].split(" in ")[0] in said and "Traceback" not in said
+
+
+def on_machine_of_its_own(rank: int, port: int, folder: Path) -> None:
+    command_line(rank, folder, "trainer.num_nodes=2", NODE_RANK=rank, MASTER_PORT=port)
+
+
+def test_two_machines_make_one_run_and_one_record(tmp_path):
+    """One process each, started by hand with its machine's number, as Lightning has it where there is no Slurm."""
+    port = free_port()
+    assert forked.wait([forked.start(on_machine_of_its_own, rank, port, tmp_path) for rank in range(2)]) == [0, 0]
+    (path,) = (tmp_path / "runs").glob("2*/record.json")
+    record = json.loads(path.read_text())
+    assert record["status"] == "ok" and record["budget"]["steps"] == STEPS and record["budget"]["samples"] == 8 * STEPS
+    assert record["measurements"] and f"{STEPS}/{STEPS} steps" in (tmp_path / "stderr0.txt").read_text()
+    assert (tmp_path / "stderr1.txt").read_text() == ""
 
 
 def test_what_every_rank_finds_wrong_is_said_once(tmp_path):

@@ -78,6 +78,17 @@ def test_stopped_and_resumed_is_bitwise_unbroken(domain, steps, number, unbroken
     assert [p.name for p in tmp_path.iterdir()] == ["weights.pt"]
 
 
+@pytest.mark.parametrize("domain", RUNS)
+def test_what_workers_had_prepared_is_not_taken_for_trained(domain, unbroken, tmp_path, monkeypatch):
+    """Stopped with two data workers, which are batches ahead by then, and gone on without any."""
+    path = tmp_path / "weights.pt"
+    at_step(monkeypatch, 1, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(KeyboardInterrupt):
+        train(spec_of(domain, "trainer.num_workers=2"), path)
+    weights, fit = train(spec_of(domain), path)
+    assert equal(weights, unbroken(domain)[0]) and (fit["resumed_at_steps"], fit["samples"]) == ([2], 32)
+
+
 def test_an_interrupt_keeps_the_training_and_says_so_in_one_line(tmp_path, monkeypatch, capsys):
     def interrupt_all():
         """As a terminal does: the data workers, which are children of this process, get it too."""

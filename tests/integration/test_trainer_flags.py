@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 from domain_runs import RUNS, overridden, spec_of, train
+from torch._dynamo.backends.registry import lookup_backend
 
 from goatbench.compose import compose
 from goatbench.execute import execute
@@ -22,6 +23,25 @@ def test_recomputed_activations_train_the_same_weights(domain, tmp_path):
     assert plain.keys() == recomputed.keys()
     for name in plain:
         torch.testing.assert_close(recomputed[name], plain[name], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("domain", ["vision", "text", "toy"])
+def test_trainer_compile_traces_the_net_that_is_trained(domain, tmp_path, monkeypatch):
+    """Everything of torch.compile but the writing and compiling of machine code, which is in the slow test. toy: only the last tokens
+    reach the head, so that training does not call the net as a whole."""
+    trained, compile_any = [], torch.compile
+
+    def traced(graph, inputs):
+        trained.append(torch.is_grad_enabled())
+        return lookup_backend("aot_eager")(graph, inputs)
+
+    small = ["training.epochs=1", *(["model.drop_path=0", "data.augmentation.mixup=0"] if domain == "vision" else [])]
+    plain, _ = train(spec_of(domain, *small), tmp_path / "plain.pt")
+    monkeypatch.setattr(torch, "compile", lambda function: compile_any(function, backend=traced))
+    compiled, _ = train(spec_of(domain, *small, "trainer.compile=true"), tmp_path / "compiled.pt")
+    assert any(trained) and plain.keys() == compiled.keys()
+    for name in plain:
+        torch.testing.assert_close(compiled[name], plain[name], rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.slow  # a compiler

@@ -24,8 +24,12 @@ VALUES = st.recursive(
 CHANGES = st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from(["set", "delete", "add"]), TEXTS, VALUES), min_size=1, max_size=4)
 
 
+COUNTS: list[int] = []  # of every test that is marked with `examples`
+
+
 def examples(number):
     """So many in CI, and five times as many in the long run."""
+    COUNTS.append(number)
     return pytest.mark.parametrize("number", [number, pytest.param(TIMES_SLOW * number, marks=pytest.mark.slow)])
 
 

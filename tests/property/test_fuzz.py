@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from fuzzing import (
     BYTE_CHANGES,
     CHANGES,
+    COUNTS,
     TEXTS,
+    TIMES_SLOW,
     VALUES,
     changed,
     damaged,
@@ -27,6 +30,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+import goatbench.configs
 from goatbench import cli
 from goatbench.compose import compose
 from goatbench.errors import UsageError
@@ -64,7 +68,7 @@ def small_record():
     return json.loads(path.read_text())
 
 
-@examples(740)
+@examples(680)
 def test_specifications(number, specs):
     """A changed configuration is refused in one line, or it is a specification with a name."""
 
@@ -94,6 +98,33 @@ def test_overrides(number):
             parse(literal_path(line))
         with only_one_line():
             parse_bytes(line)
+
+    check()
+
+
+FILES = {  # group -> the file, and what is given beside it
+    "attention": ("goat", "task=needle"), "recipe": ("deit3_base", "task=vit_res224"), "data": ("synthetic", "task=needle"),
+    "task": ("needle",),
+}  # fmt: skip
+
+
+@examples(60)
+def test_files_of_a_config_dir(number, here):
+    """Somebody else's YAML behind --config-dir: bytes of it damaged, or its values changed."""
+    folder = Path(goatbench.configs.__path__[0])
+    texts = {group: (folder / group / f"{name}.yaml").read_text() for group, (name, *_) in FILES.items()}
+
+    @fuzz(number)
+    @given(st.sampled_from(sorted(FILES)), BYTE_CHANGES, st.none() | CHANGES)
+    def check(group, of_bytes, of_values):
+        other = here / "configs" / group / "other.yaml"
+        other.parent.mkdir(parents=True, exist_ok=True)
+        values = None if of_values is None else changed(yaml.safe_load(texts[group]), of_values)
+        text = texts[group] if values is None else json.dumps(values)
+        other.write_bytes(damaged(text.encode(), of_bytes) if values is None else text.encode())
+        with only_one_line():
+            compose(["scale=smoke", f"{group}=other", *FILES[group][1:]], str(here / "configs"))
+        other.unlink()
 
     check()
 
@@ -262,6 +293,11 @@ def test_command_lines_of_their_own_process(here):
         assert done.returncode in (0, 1, 2) and b"Traceback" not in done.stderr, done.stderr
 
     check()
+
+
+def test_as_many_examples_as_promised():
+    """2,000 in every run, 10,000 in the long one."""
+    assert sum(COUNTS) == 2000 and TIMES_SLOW * sum(COUNTS) == 10_000
 
 
 def test_values_are_as_strange_as_meant():

@@ -353,6 +353,25 @@ def test_broken_yaml_names_its_file(tmp_path, text):
     assert "\n" not in str(caught.value) and "YAML" in str(caught.value)
 
 
+@pytest.mark.parametrize(("content", "says"), [(b"name: caf\xe9\n", "is not UTF-8"), (b"name: " + b"[" * 5000, "is not valid YAML")])
+@pytest.mark.parametrize("group", ["model", "data", "recipe"])
+def test_a_file_that_is_no_text_is_named(tmp_path, group, content, says):
+    """Found by damaging files at random (tests/property/test_fuzz.py)."""
+    (tmp_path / group).mkdir()
+    (tmp_path / group / "bad.yaml").write_bytes(content)
+    with pytest.raises(UsageError, match=rf"bad\.yaml {says}") as caught:
+        Composer(str(tmp_path)).compose([f"{group}=bad"])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_recipe_that_names_no_model_is_one_line(tmp_path):
+    (tmp_path / "recipe").mkdir()
+    (tmp_path / "recipe" / "mine.yaml").write_text("defaults:\n  - override /model: vit_base_patch61\n")
+    with pytest.raises(UsageError, match="unknown model 'vit_base_patch61'") as caught:
+        Composer(str(tmp_path)).compose(["task=vit_res224", "recipe=mine"])
+    assert "\n" not in str(caught.value)
+
+
 def test_defaults_exist():
     for group, name in ConfigTree.find().defaults().items():
         assert name.partition("/")[0] in TREE.options(group)

@@ -67,6 +67,21 @@ def test_text_goes_on_where_a_call_was_interrupted(tmp_path, monkeypatch, capsys
     assert err.startswith("going on behind document 10 of files-") and err.count("\n") == 1
 
 
+def test_what_takes_long_shows_how_far_it_is(tmp_path, monkeypatch, capsys):
+    from goatbench.data.genome import source
+    from goatbench.data.text import readers
+
+    monkeypatch.setattr(readers, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(source, "LONG_BASES", 0)
+    code, _, err = call(capsys, "data", "prepare", "text_files", f"data.path={documents(tmp_path / 'text')}")
+    assert code == 0 and "reading text: " in err
+    fasta, split = tmp_path / "x.fa", tmp_path / "split.tsv"
+    fasta.write_text(">one\n" + "ACGTNacgtn" * 30 + "\n")
+    split.write_text("contig\tstart\tend\tsplit\none\t0\t100\ttrain\none\t100\t200\tvalidation\none\t200\t300\ttest\n")
+    code, _, err = call(capsys, "data", "prepare", "fasta", f"data.fasta={fasta}", "data.split=file", f"data.split_file={split}")
+    assert code == 0 and "encoding x.fa: 300/300 bases" in err
+
+
 def test_dna_is_compared_with_its_fasta_letter_by_letter(tmp_path, capsys):
     fasta, split = tmp_path / "x.fa", tmp_path / "split.tsv"
     fasta.write_text(">one\n" + "ACGTNacgtn" * 30 + "\n")
