@@ -8,13 +8,11 @@ right (UsageError) leaves no record, but a mechanism that the task refuses as it
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,18 +22,15 @@ from .errors import PreemptedError, RankError, RefusedError, UsageError
 from .records.canonical import digest
 from .records.environment import describe_environment, package_version
 from .records.examples import write_examples
-from .records.record import Budget, CodeInfo, Cost, ErrorInfo, ModelInfo, PluginInfo, RowRef, RunRecord, Status, TaskRef, TrainingInfo
+from .records.record import CodeInfo, Cost, ErrorInfo, ModelInfo, PluginInfo, RowRef, RunRecord, Status, TaskRef
 from .records.source import TRAINING_PARTS, card_hash, code_info, module_hash, source_hash
 from .records.store import RunFolder, new_run_id
 from .registry import DATA_SOURCES, OWN, attentions, inner_attentions, tasks
 from .spec import RunSpec
+from .weights import trained
 
 if TYPE_CHECKING:
     from .compose import Composed
-
-CHECKPOINTS = "checkpoints"
-WEIGHTS = "weights.pt"
-SUMS = ("steps", "samples", "train_cpu_seconds", "train_wall_seconds", "train_wait_seconds")  # of a training, over its stages
 
 
 def job_key(spec: RunSpec) -> dict[str, Any]:
@@ -215,7 +210,10 @@ def _run(spec: RunSpec, task: Any, record: dict[str, Any], folder: Path | None) 
     record["protocol"] = task.protocol(spec)
     if hasattr(task, "check"):
         task.check(spec, data)  # what the data cannot give is known before training, not after
-    costs = _train(spec, task, net, data, record) if task.trains else []
+    costs = []
+    if task.trains:
+        training_hash = spec.training_hash(data.training_fingerprint, _with_plugins(source_hash(TRAINING_PARTS), record["plugins"]))
+        costs = trained(spec, task, net, data, record, training_hash, rank(spec.trainer.devices))
     start = time.process_time()
     outcome = task.measure(spec, net, data, folder)
     costs += [*outcome.costs, Cost(name="eval_cpu_seconds", value=time.process_time() - start, unit="s", method="process CPU time, rank 0")]
@@ -225,85 +223,6 @@ def _run(spec: RunSpec, task: Any, record: dict[str, Any], folder: Path | None) 
         record["examples"], left_out = write_examples(folder, outcome.examples)
         if left_out:
             record["notes"].append(f"per-example scores too large to store, left out: {', '.join(left_out)}")
-
-
-def _train(spec: RunSpec, task: Any, net: Any, data: Any, record: dict[str, Any]) -> list[Cost]:
-    """Weights from the checkpoint of this training hash, or trained now; what that cost."""
-    training_hash = spec.training_hash(data.training_fingerprint, _with_plugins(source_hash(TRAINING_PARTS), record["plugins"]))
-    checkpoint = Path(spec.runs_dir) / CHECKPOINTS / training_hash / WEIGHTS
-    meta, reused = _weights(spec, task, net, data, checkpoint, record["run_id"])
-    if spec.trainer.precision == "bf16-true":
-        net.bfloat16()  # as it was trained, wherever that was done: weights that are found again come into a float32 net
-    fit, first = meta["fit"], meta.get("first_fit")
-    total = {name: fit[name] + (first or {}).get(name, 0) for name in SUMS}
-    if not reused and rank() == 0:
-        from .training.waiting import loader_notice
-
-        if notice := loader_notice(spec, fit["train_wait_seconds"], fit["train_wall_seconds"]):
-            print(f"goatbench: note: {notice}", file=sys.stderr, flush=True)
-    record["training"] = TrainingInfo(
-        training_hash=training_hash,
-        reused=reused,
-        from_run=meta["run_id"],
-        selected_epoch=fit["selected_epoch"],
-        selected_on=fit["selected_on"],
-        selected_value=fit["selected_value"],
-        learning_rate=spec.learning_rate,
-        learning_rate_source=spec.learning_rate_source,
-    )
-    record["budget"] = Budget(
-        epochs=spec.training.epochs, steps=total["steps"], samples=total["samples"], batch_size=spec.training.batch_size
-    )
-    if fit.get("resumed_at_steps"):
-        record["notes"] = [f"training went on from a checkpoint after {', '.join(map(str, fit['resumed_at_steps']))} steps"]
-    if first is not None:
-        said = f"first stage: {first['steps']:,} steps, {first['samples']:,} samples, learning rate {meta['first_learning_rate']:g}, "
-        said += f"{first['selected_on']} {first['selected_value']:.4f} in epoch {first['selected_epoch']}"
-        record["notes"] = [*record.get("notes", []), f"{said}; steps, samples and costs hold it too, epochs are those of the last stage"]
-    record["data"] = data.info  # again: training has counted the images it had to skip
-    peak = max(fit["peak_memory_bytes"], first["peak_memory_bytes"] if first else 0)
-    return [
-        Cost(name="train_cpu_seconds", value=total["train_cpu_seconds"], unit="s", method="process CPU time, rank 0"),
-        Cost(name="train_wall_seconds", value=total["train_wall_seconds"], unit="s", method="wall clock"),
-        Cost(name="train_wait_seconds", value=total["train_wait_seconds"], unit="s", method="wall clock between batches, rank 0"),
-        Cost(name="train_peak_memory_bytes", value=peak, unit="bytes", method=fit["peak_memory_method"]),
-    ]
-
-
-def _weights(spec: RunSpec, task: Any, net: Any, data: Any, checkpoint: Path, run_id: str) -> tuple[dict[str, Any], bool]:
-    """(meta, reused): loads the checkpoint of this training hash, or trains. Runs that need the same weights train them once."""
-    from .training.checkpoint import load_checkpoint
-
-    with _locked(checkpoint.parent) if rank() == 0 else contextlib.nullcontext():
-        if checkpoint.exists() and (not spec.retrain or _trained_by(checkpoint) == run_id):
-            meta = load_checkpoint(checkpoint, net)
-            return meta, meta["run_id"] != run_id  # its own: the run was stopped in its evaluation and has been started again
-        task.train(spec, net, data, checkpoint, meta={"run_id": run_id})
-        return load_checkpoint(checkpoint, net), False
-
-
-def _trained_by(checkpoint: Path) -> str | None:
-    """The run whose weights these are; None if they are damaged, which a new training puts right."""
-    from .training.checkpoint import read_checkpoint
-
-    try:
-        return read_checkpoint(checkpoint)[1].get("run_id")
-    except UsageError:
-        return None
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One process at a time per training hash; the lock falls with its holder, however that one ends."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = open(folder / "lock", "w")  # noqa: SIM115 (held for the length of the block)
-    except OSError as error:
-        hint = "set runs_dir=PATH to a folder you can write"
-        raise UsageError(f"cannot write checkpoints under {folder.parent}: {error.strerror}; {hint}") from None
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _classify(failure: Exception) -> Status:

@@ -10,11 +10,11 @@ from pydantic import ValidationError
 
 from .boards import Places
 from .errors import UsageError
-from .execute import CHECKPOINTS, WEIGHTS
 from .records.record import RunRecord, Status
 from .registry import image_sources, load_plugins
 from .show_run import load_run
 from .spec import AttentionSpec, DecoderSpec, VitSpec, sides
+from .weights import CHECKPOINTS, WEIGHTS
 
 
 def export(run: str, out: str, runs_dir: str = "runs") -> list[str]:
