@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import subprocess
 import sys
 import tarfile
 import types
@@ -90,3 +92,35 @@ def test_without_a_folder_the_hub_is_asked(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(UsageError, match=r"goatbench\[hub\].*data.path=PATH$"):
         list(C4(None).documents())
+
+
+STREAM = """
+from goatbench.data.text.sources import C4, FineWeb
+for source in (C4, FineWeb):
+    source.max_documents = 5
+    print(*(text.decode() for _, text in source(None).documents()))
+"""
+
+
+def test_the_library_streams_shards_of_the_hubs_layout(tmp_path):
+    """`datasets` itself, on folders of the data sets' names: of three shards of four pages it opens two for five pages."""
+    pytest.importorskip("datasets")
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    shards = {C4: "en/c4-train.{:05d}-of-01024.json.gz", FineWeb: "sample/10BT/{:03d}_00000.parquet"}
+    for source, shard in shards.items():
+        for number in range(3):
+            path = tmp_path / source.repository / shard.format(number)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            rows = [{"text": f"{source.config}:{4 * number + i}", "url": "u"} for i in range(4)]
+            if number == 2:
+                path.write_bytes(b"neither gzip nor parquet")
+            elif path.suffix == ".parquet":
+                parquet.write_table(pa.Table.from_pylist(rows), path)
+            else:
+                path.write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
+        card = f"configs:\n- config_name: {source.config}\n  data_files:\n  - split: train\n    path: {os.path.dirname(shard)}/*\n"
+        (tmp_path / source.repository / "README.md").write_text(f"---\n{card}---\n")
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home")}
+    done = subprocess.run([sys.executable, "-c", STREAM], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.stdout.splitlines() == [" ".join(f"{s.config}:{i}" for i in range(5)) for s in shards], done.stderr
