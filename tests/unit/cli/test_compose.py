@@ -416,7 +416,7 @@ def test_fields_that_came_later_keep_the_hash_of_committed_runs():
 
 def test_a_task_can_name_its_own_file_of_a_scale():
     spec = COMPOSER.compose(["task=toy_blocks8", "scale=embedded", "attention=rope"]).spec
-    assert (spec.model.name, spec.model.seq_len, spec.scale, spec.domain) == ("decoder_blocks", 117, "embedded", "toy")
+    assert (spec.model.name, spec.model.seq_len, spec.scale, spec.domain) == ("decoder_blocks", 118, "embedded", "toy")
     assert COMPOSER.compose(["task=toy_blocks", "attention=rope"]).variant == {}
     with pytest.raises(UsageError, match=r"task\.setting belongs to the task"):
         COMPOSER.compose(["task=toy_blocks", "attention=rope", "task.setting=toy"])
