@@ -16,6 +16,7 @@ from .records.store import iter_records, say_unread
 from .registry import load_plugins, tasks, unknown
 
 if TYPE_CHECKING:
+    from .records.record import Metric
     from .records.statistics import Summary
 
 MAX_LISTED = 40
@@ -72,9 +73,8 @@ def _by_board(lines: list[Line], names: tuple[str, str]):
         if place != seen:
             seen = place
             yield ["", place]
-        factor, digits = (100, line.metric.digits) if line.metric.percent else (1, line.metric.digits)
-        values = f"A {_summary(line.a, factor, digits)}, B {_summary(line.b, factor, digits)}"
-        yield [f"  {metric} at {line.column}: {values}; A - B {_difference(line, factor, digits)}", f"      {verdict(line, *names)}"]
+        values = f"A {_summary(line.metric, line.a)}, B {_summary(line.metric, line.b)}"
+        yield [f"  {metric} at {line.column}: {values}; A - B {_difference(line)}", f"      {verdict(line, *names)}"]
         if (both := line.over_examples) is not None and both.half_width() is not None:
             from .records.over_examples import shown
 
@@ -82,21 +82,20 @@ def _by_board(lines: list[Line], names: tuple[str, str]):
             yield [f"      over {over}: {shown(line.metric, both)} (two-way bootstrap: other examples are covered too)"]
 
 
-def _summary(summary: Summary, factor: int, digits: int) -> str:
-    spread = "?" if summary.sd is None else f"{factor * summary.sd:.{digits}f}"
-    return f"{factor * summary.mean:.{digits}f}±{spread} ({summary.n})"
+def _summary(metric: Metric, summary: Summary) -> str:
+    return f"{metric.text(summary.mean)}±{'?' if summary.sd is None else metric.text(summary.sd)} ({summary.n})"
 
 
-def _difference(line: Line, factor: int, digits: int) -> str:
+def _difference(line: Line) -> str:
     difference = line.comparison.difference
     if difference is None:
         return "unknown"
-    mean = f"{factor * difference.mean:+.{digits}f}"
+    mean = line.metric.text(difference.mean, "+")
     if difference.half_width is None:
         return mean
-    low, high = (factor * (difference.mean + sign * difference.half_width) for sign in (-1, 1))
+    low, high = (line.metric.text(difference.mean + sign * difference.half_width, "+") for sign in (-1, 1))
     p = "" if line.comparison.p_adjusted is None else f", p = {line.comparison.p_adjusted:.2g}"
-    return f"{mean} [{low:+.{digits}f}, {high:+.{digits}f}]{p}"
+    return f"{mean} [{low}, {high}]{p}"
 
 
 def _apart(apart: Apart) -> list[str]:

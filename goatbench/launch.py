@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 from .compose import Composed, Composer
 from .errors import PREEMPTED, UsageError
-from .progress import tell
+from .progress import counted, tell
 from .records.record import RunRecord, Status
 from .records.store import check_runs_dir, iter_records, new_run_id, read_record
 from .spec import RunSpec
@@ -109,7 +109,7 @@ def plan(overrides: list[str], config_dir: str | None = None, key_of: Callable[[
     folders = {one.spec.runs_dir: None for one in composed}
     for folder in folders:
         check_runs_dir(folder)
-    tell(f"{len(lines)} jobs: looking for finished ones ...")
+    tell(f"{counted(len(lines), 'job')}: looking for finished ones ...")
     key_of = key_of or _job_key
     finished = {folder: finished_keys(iter_records(folder, [])) for folder in folders}
     planned, skipped, seen = [], 0, set()
@@ -249,7 +249,7 @@ def headline(record: RunRecord) -> str:
     metric = card.metric(card.primary_metric)
     for one in record.measurements:
         if one.metric == metric.name and one.value is not None and card.primary_conditions.items() <= one.conditions.items():
-            return f"{metric.name} {one.value * (100 if metric.percent else 1):.{metric.digits}f}"
+            return f"{metric.name} {metric.text(one.value)}"
     return ""
 
 

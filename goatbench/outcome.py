@@ -60,6 +60,5 @@ def _variant(measurement: Measurement, card: TaskCard) -> str:
 def _cell(measurement: Measurement | None, metric: Metric) -> str:
     if measurement is None or measurement.value is None:
         return "n/a"
-    factor = 100 if metric.percent else 1
-    text = f"{factor * measurement.value:.{metric.digits}f}"
-    return text if measurement.stderr is None else f"{text}±{factor * measurement.stderr:.{metric.digits}f}"
+    text = metric.text(measurement.value)
+    return text if measurement.stderr is None else f"{text}±{metric.text(measurement.stderr)}"

@@ -89,6 +89,11 @@ def tell(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
+def counted(number: int, word: str) -> str:
+    """1 job, 3 jobs."""
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
 def duration(seconds: float) -> str:
     """42 s, 3 min 07 s, 2 h 05 min."""
     whole = round(seconds)

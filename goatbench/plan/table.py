@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..compose import Composer
 from ..errors import UsageError
-from ..progress import Progress, duration, tell
+from ..progress import Progress, counted, duration, tell
 from ..records.canonical import digest
 from ..records.store import iter_records, results_root
 from ..registry import tasks
@@ -67,7 +67,7 @@ def plan_jobs(
     records = list(iter_records(results_root(), [], names)) if names else []
     known: dict[str, tuple[int, int, int | str, Fit | None]] = {}
     planned = []
-    tell(f"planning {len(jobs)} jobs: loading PyTorch ...")
+    tell(f"planning {counted(len(jobs), 'job')}: loading PyTorch ...")
     with Progress("planning", len(jobs), "job", after=QUIET_SECONDS) as bar:
         for label, spec in jobs:
             amount = amount_of(spec)
@@ -157,7 +157,7 @@ def _totals(planned: Sequence[Planned], once: Sequence[Planned]) -> tuple[str, .
     seconds = [job.seconds for job in once]
     total = "n/a" if any(one is None for one in seconds) else duration(sum(seconds))
     return (
-        f"total of {len(planned)} jobs", "", f"{sum(job.amount.steps for job in once):,}", samples,
+        f"total of {counted(len(planned), 'job')}", "", f"{sum(job.amount.steps for job in once):,}", samples,
         f"{sum(job.amount.tokens for job in once):.3g}", f"{sum(job.flops for job in once):.3g}", "",
         f"max {show_bytes(max(peaks))}" if peaks else "-", total,
     )  # fmt: skip

@@ -49,13 +49,12 @@ def difference_cell(metric: Metric, comparison: Comparison) -> Cell:
     difference = comparison.difference
     if difference is None:
         return Cell("no pair")
-    factor = 100 if metric.percent else 1
-    mean = f"{factor * difference.mean:+.{metric.digits}f}"
+    mean = metric.text(difference.mean, "+")
     if difference.half_width is None:
         return Cell(f"{mean} (1 pair)", difference=difference)
-    low, high = (factor * (difference.mean + sign * difference.half_width) for sign in (-1, 1))
+    low, high = (metric.text(difference.mean + sign * difference.half_width, "+") for sign in (-1, 1))
     p = "no test" if comparison.p_adjusted is None else f"p={comparison.p_adjusted:.2g}"
-    text = f"{mean} [{low:+.{metric.digits}f},{high:+.{metric.digits}f}] {p}"
+    text = f"{mean} [{low},{high}] {p}"
     return Cell(text, difference=difference, p_adjusted=comparison.p_adjusted)
 
 

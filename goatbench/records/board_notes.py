@@ -59,7 +59,7 @@ def _reading(card: TaskCard, metric: Metric, group: Group, headline: str | None)
     parts = [f"{metric.name} in {unit}, {metric.reading}"]
     chance = metric.chance_at(group.key["scale"])
     if chance is not None:
-        parts.append(f"chance is {chance * (100 if metric.percent else 1):.{metric.digits}f}")
+        parts.append(f"chance is {metric.text(chance)}")
     counts = sorted({m.n for sample in group.samples for m in sample.cells.values() if m.value is not None})
     if counts:
         parts.append(f"n = {' or '.join(f'{n:,}' for n in counts)} examples a cell")
@@ -114,9 +114,8 @@ def _significance(
 
 def _difference(metric: Metric, comparison: Comparison) -> str:
     assert comparison.difference is not None
-    sign = metric.sign * (100 if metric.percent else 1)
     p = "no test, equal in every seed" if comparison.p_adjusted is None else f"p = {comparison.p_adjusted:.2g}"
-    return f"{comparison.name} ({sign * comparison.difference.mean:+.{metric.digits}f}, {p})"
+    return f"{comparison.name} ({metric.text(metric.sign * comparison.difference.mean, '+')}, {p})"
 
 
 def _marks(card: TaskCard, rows: list[Row]) -> Iterable[str]:

@@ -127,7 +127,6 @@ def has_learned(card: TaskCard, row: RowSamples) -> bool:
 
 def _with_references(metric: Metric, group: Group, rows: list[Row], columns: dict[Any, Column], headline: Any) -> list[Row]:
     """Yardsticks among the rows, where their headline value puts them; not ranked, without spread (they have no seed)."""
-    factor = 100 if metric.percent else 1
 
     def place(row: Row) -> float:
         cell = row.cells.get(columns[headline].key if headline in columns else "")
@@ -136,7 +135,7 @@ def _with_references(metric: Metric, group: Group, rows: list[Row], columns: dic
     yardsticks = []
     for name, sample in group.references.items():
         values = {v: m.value for v, m in sample.cells.items() if m.value is not None and v in columns}
-        cells = {columns[v].key: Cell(f"{factor * value:.{metric.digits}f}", summarise([value])) for v, value in values.items()}
+        cells = {columns[v].key: Cell(metric.text(value), summarise([value])) for v, value in values.items()}
         yardsticks.append(Row(name, cells, is_plain=False, is_reference=True))
     return sorted([*rows, *yardsticks], key=place)
 
@@ -173,16 +172,13 @@ def cell_of(metric: Metric, finished: list[Sample], value: Any) -> Cell:
 
 
 def _show(metric: Metric, summary: Summary) -> str:
-    factor = 100 if metric.percent else 1
-    spread = "?" if summary.sd is None else f"{factor * summary.sd:.{metric.digits}f}"
-    return f"{factor * summary.mean:.{metric.digits}f}±{spread}"
+    return f"{metric.text(summary.mean)}±{'?' if summary.sd is None else metric.text(summary.sd)}"
 
 
 def _by_seed(metric: Metric, group: Group, headline: Any) -> tuple[Column, dict[str, Cell]]:
     """The headline value of every seed, in the order of the seeds."""
-    factor = 100 if metric.percent else 1
     texts = {}
     for name, row in group.rows.items():
         found = sorted((s.record.seed, s.cells[headline].value) for s in row.finished if headline in s.cells)
-        texts[name] = Cell(" ".join("n/a" if value is None else f"{factor * value:.{metric.digits}f}" for _, value in found))
+        texts[name] = Cell(" ".join("n/a" if value is None else metric.text(value) for _, value in found))
     return Column("by_seed", "seed by seed", numeric=False), texts

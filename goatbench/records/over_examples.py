@@ -128,7 +128,7 @@ def note(metric: Metric, against: str, means: Mapping[str, TwoLevelMean]) -> lis
 
 def shown(metric: Metric, mean: TwoLevelMean) -> str:
     """'-1.2 [-3.1,+0.7], p = 0.15', in percent where the metric is."""
-    factor, half = 100 if metric.percent else 1, mean.half_width()
+    half = mean.half_width()
     assert half is not None
-    low, high = (factor * (mean.mean + sign * half) for sign in (-1, 1))
-    return f"{factor * mean.mean:+.{metric.digits}f} [{low:+.{metric.digits}f},{high:+.{metric.digits}f}], p = {mean.p_value():.2g}"
+    low, high = (metric.text(mean.mean + sign * half, "+") for sign in (-1, 1))
+    return f"{metric.text(mean.mean, '+')} [{low},{high}], p = {mean.p_value():.2g}"

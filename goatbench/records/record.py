@@ -285,6 +285,11 @@ class Metric(Strict):
     def reading(self) -> str:
         return "neither end is better" if self.direction == "none" else f"{self.direction} is better"
 
+    def text(self, value: float, sign: str = "") -> str:
+        """As tables show it: times 100 where it is a percentage. sign: '+' shows it. Numbers that no digits help are powers of ten."""
+        value = value * (100 if self.percent else 1)
+        return f"{value:{sign}.{self.digits}f}" if abs(value) < 1e12 else f"{value:{sign}.2e}"
+
     def chance_at(self, scale: str) -> float | None:
         return self.chance.get(scale) if isinstance(self.chance, dict) else self.chance
 

@@ -72,12 +72,10 @@ def reported_boards(task: str, tables: Sequence[ReportedTable]) -> list[Board]:
 
 def _board(table: ReportedTable) -> Board:
     metric, condition = table.metric, table.column_condition
-    factor = 100 if metric.percent else 1
     values = sorted({figure.conditions[condition] for figure in table.figures}, key=lambda v: (isinstance(v, str), v))
     cells: dict[str, dict[str, Cell]] = {}
     for figure in table.figures:
-        text = f"{factor * figure.value:.{metric.digits}f}"
-        cells.setdefault(figure.row, {})[f"{figure.conditions[condition]}"] = Cell(text, number=figure.value)
+        cells.setdefault(figure.row, {})[f"{figure.conditions[condition]}"] = Cell(metric.text(figure.value), number=figure.value)
     rows = tuple(Row(name, found, is_plain=False, is_reported=True) for name, found in cells.items())
     arrow = "↑" if metric.direction == "higher" else "↓"
     unit = "%" if metric.percent else metric.unit

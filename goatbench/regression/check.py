@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UsageError
-from ..progress import tell
+from ..progress import counted, tell
 from ..records.files import write_output
 from .comparing import Finding, compare_job, slow_jobs
 from .golden import Golden, Measured, read_golden, write_golden
@@ -49,7 +49,7 @@ def check(asked: Asked) -> int:
     start = time.monotonic()
     from .measure import Bench, BrokenEnvironmentError, machine
 
-    tell(f"checking {len(jobs)} jobs: loading PyTorch ...")
+    tell(f"checking {counted(len(jobs), 'job')}: loading PyTorch ...")
     try:
         here = machine()
     except BrokenEnvironmentError as error:

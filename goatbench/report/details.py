@@ -52,7 +52,7 @@ def _row(metric: Metric, headline: Any, row: RowSamples) -> RowDetails:
 
 def _run(metric: Metric, headline: Any, sample: Sample) -> RunView:
     record, measured = sample.record, sample.cells.get(headline)
-    value = "" if measured is None or measured.value is None else f"{(100 if metric.percent else 1) * measured.value:.{metric.digits}f}"
+    value = "" if measured is None or measured.value is None else metric.text(measured.value)
     cost = next((f"{cost.value:.0f}" for cost in record.costs if cost.name == "train_cpu_seconds"), "")
     return RunView(record.run_id, record.seed, record.ending, value, cost)
 
