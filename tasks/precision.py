@@ -43,7 +43,7 @@ PROTOCOL = (
     "the floor: what remains without positions. Rows that no softmax makes (multi-token) have no prior_error. "
 )
 NO_SOFTMAX = "not applicable: rows of attention that no softmax makes"
-NO_PARAMETERS = "not applicable: the mechanism has no parameters"
+NO_PARAMETERS = "not applicable: the mechanism has no trained parameters"
 
 
 class Content(NamedTuple):

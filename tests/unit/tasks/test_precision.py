@@ -39,7 +39,10 @@ def test_the_cells_of_a_mechanism_with_coordinates_and_parameters():
 
 def test_what_does_not_apply_says_why():
     nope = outcome("nope")
-    assert {m.reason for m in cells(nope, "gradient_error").values()} == {"not applicable: the mechanism has no parameters"}
+    assert {m.reason for m in cells(nope, "gradient_error").values()} == {"not applicable: the mechanism has no trained parameters"}
+    frozen = outcome("fope")  # its coefficients are drawn once
+    assert {m.reason for m in cells(frozen, "gradient_error").values()} == {"not applicable: the mechanism has no trained parameters"}
+    assert all(m.value > 0 for m in cells(frozen, "output_error").values())
     assert {how for _, _, how in cells(nope, "output_error")} == {None}  # no coordinate to round
     table = outcome("learned_absolute")
     assert all(m.value is None and "positions beyond 32" in m.reason for m in table.measurements)
