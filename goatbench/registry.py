@@ -139,6 +139,8 @@ _TEXT_TASKS = {
     "toy_blocks_first": "toy_blocks:TOY_BLOCKS_FIRST",
     "toy_blocks_last": "toy_blocks:TOY_BLOCKS_LAST",
     "toy_blocks8": "toy_blocks:TOY_BLOCKS8",
+    "toy_blocks8_first": "toy_blocks:TOY_BLOCKS8_FIRST",
+    "toy_blocks8_last": "toy_blocks:TOY_BLOCKS8_LAST",
     "toy_mqar": "toy_recall:TOY_MQAR",
     "toy_copy_mixture": "toy_copy_mixture:TOY_COPY_MIXTURE",
     "mad_recall": "mad:MAD_RECALL",
@@ -150,10 +152,12 @@ _TEXT_TASKS = {
     "attention_stats": "attention_stats:ATTENTION_STATS",
     "precision": "precision:PRECISION",
     "attention_stats_needle": "attention_stats:ATTENTION_STATS_NEEDLE",
+    "attention_stats_stories": "attention_stats:ATTENTION_STATS_STORIES",
 }
 tasks = Registry(
     "task",
     {name: f"goatbench.tasks.vit_resolution:{name.upper()}" for name in _VIT_TASKS}
+    | {"attention_stats_vision": "goatbench.tasks.attention_stats_vision:ATTENTION_STATS_VISION"}
     | {name: f"goatbench.tasks.{target}" for name, target in {**_GENOME_TASKS, **_TEXT_TASKS}.items()},
 )
 

@@ -12,21 +12,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from goatbench.errors import UsageError
 from goatbench.records.record import Curve, Measurement, Metric, Outcome, TaskCard
-from goatbench.spec import GenomeRunSpec, TextRunSpec, ToyRunSpec
+from goatbench.spec import GenomeRunSpec, StoryRunSpec, TextRunSpec, ToyRunSpec
 
-from . import genome, retrieval, text
+from . import babilong, genome, retrieval, text
 from .causal import MAX_CURVE_POINTS, CausalTask, absent, contexts_of, device_of, out_of_range
 
 if TYPE_CHECKING:
     import numpy as np
 
     from goatbench.data.genome.module import GenomeData
+    from goatbench.data.stories.module import StoryData
     from goatbench.data.text.module import TextData
     from goatbench.data.text.synthetic import SyntheticData
+    from goatbench.models.backbone import Backbone
     from goatbench.models.decoder import Decoder
 
 MAX_WINDOWS = 64  # a mean over heads needs no more
+LATEST = 128  # keys
 UNIFORM = "uniform"  # the yardstick: every visible key alike
 FIELDS = {  # metric -> field of AttentionStats
     "first_token_mass": "first_mass",
@@ -51,10 +55,11 @@ SHOWN = ("first_token_mass", "recent_mass", "entropy_share", "distance_share")  
 PROTOCOL = (
     "A trained model reads held-out windows of 1 and 4 training lengths (at most 64 of each, the same ends). Of the rows of attention "
     "that the model really uses, means over layers, heads and queries with two visible keys or more: mass on the first token of the "
-    "window; on the latest keys (condition recent: a quarter of the training length; queries that see more); largest probability of a "
-    "key; mass of a learned sink; entropy over the keys, in nats and over ln(visible keys); mean distance to a key, in tokens and over "
-    "the farthest visible one. largest_norm: the largest norm of a token behind any layer. Values by layer and head are curves of the "
-    "record. The reference looks at every visible key alike. Rows that do not sum to one (multi-token, differential) are refused. "
+    "window; on the latest keys (condition recent: 128, or a quarter of the training length where that is less; queries that see more); "
+    "largest probability of a key; mass of a learned sink; entropy over the keys, in nats and over ln(visible keys); mean distance to a "
+    "key, in tokens and over the farthest visible one. largest_norm: the largest norm of a token behind any layer. Values by layer and "
+    "head are curves of the record. The reference looks at every visible key alike. Rows that do not sum to one (multi-token, "
+    "differential) are refused. "
 )
 
 
@@ -108,6 +113,20 @@ class ToyAttention(retrieval.Retrieval):
         return measure(spec, net, {context: data.test_windows(context) for context in contexts_of(spec)}, folder)
 
 
+@dataclass(frozen=True, slots=True)
+class StoryAttention(babilong.Babilong):
+    """`goatbench run task=attention_stats_stories`."""
+
+    def model(self, spec: StoryRunSpec) -> Decoder:
+        if spec.data.name != "stories":
+            raise UsageError(f"data={spec.data.name}: stories filled up behind the answer; attention_stats_stories takes data=stories")
+        return softmax_only(CausalTask.model(self, spec))
+
+    def measure(self, spec: StoryRunSpec, net: Decoder, data: StoryData, folder: Path | None) -> Outcome:
+        tests = data.tests(spec.task.split, sorted({1, *spec.task.multiples}))
+        return measure(spec, net, {windows.context: windows for _, windows in tests}, folder)
+
+
 def softmax_only(net: Decoder) -> Decoder:
     """The net; ValueError if it has rows of attention that no softmax makes."""
     from goatbench.metrics.attention_stats import require_softmax
@@ -120,7 +139,7 @@ def measure(spec: Any, net: Decoder, windows: dict[int, Any], folder: Path | Non
     """windows: context -> data set whose samples begin with tokens int64 [context + 1]."""
     from goatbench.progress import Progress
 
-    base, recent = spec.model.seq_len, max(1, spec.model.seq_len // 4)
+    base, recent = spec.model.seq_len, latest_keys(spec.model.seq_len)
     net.to(device_of(spec))
     measurements: list[Measurement] = []
     curves = []
@@ -132,35 +151,44 @@ def measure(spec: Any, net: Decoder, windows: dict[int, Any], folder: Path | Non
             continue
         count = min(MAX_WINDOWS, len(samples))
         with Progress(f"attention over {context} tokens", total=count, unit="window") as bar:
-            found = _collect(net, [samples[(2 * i + 1) * len(samples) // (2 * count)][0] for i in range(count)], recent, bar)
+            found = collect(net, [samples[place][0][:-1] for place in evenly(count, len(samples))], recent, bar)
         for metric in METRICS:
-            measurements.append(_measurement(metric, found[metric.name], where))
-            curves += _curves(metric, found[metric.name], where)
+            measurements.append(measurement(metric, found[metric.name], where))
+            curves += by_head(metric, found[metric.name], {"multiple": where["multiple"], "context": where["context"]})
         maps |= {f"{name}, {context} tokens": found[name].mean(0) for name in SHOWN}
         measurements += _uniform(context, recent, count, where)
     priors = _priors(net, base)
     curves += _prior_curves(priors)
-    return Outcome(measurements=measurements, curves=curves, artifacts=_plots(folder, spec.attention.name, maps, priors))
+    return Outcome(measurements=measurements, curves=curves, artifacts=plots(folder, spec.attention.name, maps, priors))
 
 
-def _collect(net: Decoder, windows: Sequence[Any], recent: int, bar: Any) -> dict[str, np.ndarray]:
-    """metric -> [windows, layers, heads]; of largest_norm [windows, layers]."""
+def latest_keys(train_length: int) -> int:
+    return max(1, min(LATEST, train_length // 4))
+
+
+def evenly(count: int, total: int) -> list[int]:
+    """`count` places of 0 .. total - 1, each in the middle of its share."""
+    return [(2 * i + 1) * total // (2 * count) for i in range(count)]
+
+
+def collect(net: Backbone, inputs: Sequence[Any], recent: int, bar: Any) -> dict[str, np.ndarray]:
+    """inputs: token ids [K] or images [C, h, w]. metric -> [inputs, layers, heads]; of largest_norm [inputs, layers]."""
     import numpy as np
 
     from goatbench.metrics.attention_stats import attention_stats
 
     device = next(net.parameters()).device
     found: dict[str, list[np.ndarray]] = {name: [] for name in FIELDS}
-    for tokens in windows:
-        stats = attention_stats(net, tokens[None, :-1].to(device), recent)
+    for one in inputs:
+        stats = attention_stats(net, one[None].to(device), recent)
         for name, field in FIELDS.items():
             found[name].append(getattr(stats, field).numpy())
         bar.advance()
     return {name: np.stack(values) for name, values in found.items()}
 
 
-def _measurement(metric: Metric, values: np.ndarray, where: dict[str, Any]) -> Measurement:
-    """The mean over layers, heads and windows; of norms the largest."""
+def measurement(metric: Metric, values: np.ndarray, where: dict[str, Any]) -> Measurement:
+    """The mean over layers, heads and inputs; of norms the largest."""
     n = len(values)
     if metric.name == "largest_norm":
         return Measurement(metric=metric.name, value=float(values.max()), unit=metric.unit, n=n, conditions=where)
@@ -193,20 +221,19 @@ def _uniform(context: int, recent: int, count: int, where: dict[str, Any]) -> li
     return [Measurement(metric=name, value=value, unit=units[name], n=count, conditions=where) for name, value in values.items()]
 
 
-def _curves(metric: Metric, values: np.ndarray, where: dict[str, Any]) -> list[Curve]:
-    """Means over windows by head, one curve a layer; of norms the largest, by layer."""
-    place = {"multiple": where["multiple"], "context": where["context"]}
+def by_head(metric: Metric, values: np.ndarray, place: dict[str, Any]) -> list[Curve]:
+    """Means over inputs by head, one curve a layer; of norms the largest, by layer. place: conditions of the curves."""
     if metric.name == "largest_norm":
         y = values.max(0).tolist()
         x = [float(layer) for layer in range(len(y))]
         return [Curve(name=metric.name, unit=metric.unit, x_name="layer", x=x, y=y, n=len(values), conditions=place)]
-    by_head = values.mean(0)
-    if math.isnan(by_head[0, 0]):
+    mean = values.mean(0)
+    if math.isnan(mean[0, 0]):
         return []
-    x = [float(head) for head in range(by_head.shape[1])]
+    x = [float(head) for head in range(mean.shape[1])]
     return [
         Curve(name=metric.name, unit=metric.unit, x_name="head", x=x, y=y, n=len(values), conditions={**place, "layer": layer})
-        for layer, y in enumerate(by_head.tolist())
+        for layer, y in enumerate(mean.tolist())
     ]
 
 
@@ -232,7 +259,7 @@ def _prior_curves(priors: np.ndarray | None) -> list[Curve]:
     ]  # fmt: skip
 
 
-def _plots(folder: Path | None, attention: str, maps: dict[str, np.ndarray], priors: np.ndarray | None) -> list[str]:
+def plots(folder: Path | None, attention: str, maps: dict[str, np.ndarray], priors: np.ndarray | None = None) -> list[str]:
     """Writes the map of heads, and the priors if there are any, as PNG and SVG; the names of the files."""
     from goatbench.plots import attention_maps, style
 
@@ -265,4 +292,7 @@ ATTENTION_STATS = TextAttention(card("attention_stats", "text", "lm_length", tex
 ATTENTION_STATS_GENOME = GenomeAttention(card("attention_stats_genome", "genome", "genome_length", genome.TRAINING, genome.SOURCE))
 ATTENTION_STATS_NEEDLE = ToyAttention(
     card("attention_stats_needle", "toy", "needle", retrieval.TRAINING, retrieval.OWN), f"{retrieval.PROBLEMS}:needle_of"
+)
+ATTENTION_STATS_STORIES = StoryAttention(
+    card("attention_stats_stories", "stories", "babilong", babilong.TRAINING, babilong.BABILONG.card.source)
 )

@@ -38,11 +38,14 @@ METRICS = (
     Metric(name="accuracy", unit="fraction", direction="higher", chance=sum(CHANCE.values()) / 5, bounds=(0, 1), percent=True),
     Metric(name="nll_nats", unit="nats", direction="lower", bounds=(0, None), digits=3),
 )
-PROTOCOL = (
+TRAINING = (
     "A causal decoder of words is trained on stories of a few facts among sentences of the training documents, with a question at the end "
     "and a loss on its answer, one word, only; all kinds of questions mixed: where somebody is (qa1, one fact), where a thing is (qa2, "
     "two facts), where it was before (qa3, three), which room lies on a side of another (qa4, two arguments), who gave what to whom (qa5, "
-    "three). Facts keep their order, lie in slots between sentences that are drawn with replacement, and are as many at every length; "
+    "three). "
+)
+PROTOCOL = TRAINING + (
+    "Facts keep their order, lie in slots between sentences that are drawn with replacement, and are as many at every length; "
     "distractors of the tests come from test documents; lengths count the model's tokens and are filled to the last. Evaluated at 1, 2, 4, "
     "8 and 16 training lengths on the same stories. accuracy: BABILong's rule on the most likely word: the only answer of its kind that it "
     "names, those of the question left aside, is the right one. Rows: all (every story once) and each kind. Chance: 1/6 for qa1 to qa4, "

@@ -19,6 +19,8 @@ from goatbench.spec import ToyRunSpec
 from .causal import CausalTask, absent, device_of, out_of_range
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from goatbench.attention.layer import SelfAttention
     from goatbench.models.decoder import Decoder
 
@@ -41,7 +43,7 @@ PROTOCOL = (
     "the floor: what remains without positions. Rows that no softmax makes (multi-token) have no prior_error. "
 )
 NO_SOFTMAX = "not applicable: rows of attention that no softmax makes"
-NO_PARAMETERS = "not applicable: the mechanism has no parameters"
+NO_PARAMETERS = "not applicable: the mechanism has no trained parameters"
 
 
 class Content(NamedTuple):
@@ -90,7 +92,7 @@ class Precision(CausalTask):
                     measurements += [m for m, _ in found]
                     curves += [curve for _, by_name in found for curve in by_name]
                 bar.advance(1, tokens=tokens)
-        return Outcome(measurements=measurements, curves=curves)
+        return Outcome(measurements=measurements, curves=curves, artifacts=_plots(folder, spec.attention.name, measurements))
 
 
 def _lengths(spec: ToyRunSpec) -> list[int]:
@@ -175,6 +177,30 @@ def _by_head(errors: list[float], n: int, conditions: dict[str, Any]) -> list[Cu
         return []
     x = [float(head) for head in range(len(errors))]
     return [Curve(name="prior_error", unit="fraction", x_name="head", x=x, y=errors, n=n, conditions=conditions)]
+
+
+def _plots(folder: Path | None, attention: str, measurements: list[Measurement]) -> list[str]:
+    """Draws errors by length as PNG and SVG; the names of the files."""
+    from goatbench.plots import style
+
+    figures = {metric.name: by_length(metric, attention, measurements) for metric in METRICS[:2]} if folder else {}
+    drawn = {f"{name}_by_length": figure for name, figure in figures.items() if figure is not None}
+    return [path.name for name, figure in drawn.items() for path in style.save(figure, folder / name)]
+
+
+def by_length(metric: Metric, attention: str, measurements: list[Measurement]) -> Figure | None:
+    """A line a dtype and way of holding positions, per cent on a logarithmic axis, which has no 0. None without a number above it."""
+    from goatbench.plots.curves import Curve as Line
+    from goatbench.plots.curves import Labels, curves
+
+    points: dict[str, dict[int, float]] = {}
+    for m in measurements:
+        if m.metric == metric.name and m.value:
+            name = f"{m.conditions['dtype']}, positions rounded" if "positions" in m.conditions else m.conditions["dtype"]
+            points.setdefault(name, {})[m.conditions["tokens"]] = 100 * m.value
+    lines = [Line(name, list(found), list(found.values())) for name, found in points.items()]
+    labels = Labels(f"{attention}: what half precision does, by length", "tokens", f"{metric.name} (%)")
+    return curves(lines, labels, log_y=True) if lines else None
 
 
 PRECISION = Precision(

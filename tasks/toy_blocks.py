@@ -25,6 +25,7 @@ _SCORING = (
     "a seed takes under 15 minutes on two cores. Outcomes have two modes: read the seeds, not the mean."
 )
 _GUESS = "Naming one of the two letters is right in 1 of 5. "
+_GUESS8 = "Naming one of the two letters is right in 1 of 8. "
 
 
 def card(name: str, summary: str, size: int, target: str, scored: int, note: str = "") -> TaskCard:
@@ -66,4 +67,12 @@ TOY_BLOCKS_LAST = Retrieval(
 TOY_BLOCKS8 = Retrieval(
     card("toy_blocks8", "writes the block of 8 letters in which two given letters stand", 8, "the letters of that block in order", 8),
     f"{PROBLEMS}:BLOCKS_8",
+)
+TOY_BLOCKS8_FIRST = Retrieval(
+    card("toy_blocks8_first", "names the first letter of the block of 8 in which two letters stand", 8, "its first letter", 1, _GUESS8),
+    f"{PROBLEMS}:BLOCKS_8_FIRST",
+)
+TOY_BLOCKS8_LAST = Retrieval(
+    card("toy_blocks8_last", "names the last letter of the block of 8 in which two letters stand", 8, "its last letter", 1, _GUESS8),
+    f"{PROBLEMS}:BLOCKS_8_LAST",
 )

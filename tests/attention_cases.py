@@ -33,9 +33,13 @@ INNER = {  # of the rows whose inner attention is not softmax: arguments of a mo
     for config in CONFIGS
     if "inner" in config
 }
-POSITION = {config["name"]: config["position"] for config in CONFIGS if config["name"] in INNER}  # the scheme inside
+GATED = {config["name"]: {"gate": config["gate"]} for config in CONFIGS if "gate" in config}
+MODEL = {**INNER, **GATED}  # what a model needs besides the scheme
+POSITION = {config["name"]: config["position"] for config in CONFIGS if config["name"] in MODEL}  # the scheme inside
+SCALED = "rope_yarn"  # rope under a scaling: other frequencies, and a temperature
+POSITION[SCALED], AXES[SCALED] = "rope", [1]
 WRITTEN_OUT = {"mta", "mta_conv", "talking_heads", "cope"}  # they hold every logit
-OWN_NAMES = [name for name in attentions.names() if attentions.provider(name) == OWN] + list(SUMS) + list(INNER)
+OWN_NAMES = [name for name in attentions.names() if attentions.provider(name) == OWN] + list(SUMS) + list(MODEL) + [SCALED]
 ONE_KEY_HEAD_PER_QUERY_HEAD = {"rope_mixed", "rope_mixed_ape", "goat_mixed", "fope", "fox", "cable"}  # frequencies or gates per head
 CAUSAL = {"alibi", "alibi_learned", "fire", "bam", "fox", "cable", "sink_token", "mta", "mta_conv", "cope"}
 
@@ -51,6 +55,7 @@ GOATS = ("goat", "goat_spectral", "goat_sink", "goat_no_slope", "goat_learned_fr
 GOATS += ("goat_diff",)
 OPTIONS = {name: {"num_frequencies": 2, "min_period": 3.0} for name in GOATS}
 OPTIONS["fope"] = {"learned": True}
+OPTIONS[SCALED] = {"scaling": "yarn", "factor": 4.0}
 OPTIONS["goat_reference"] = {"pos_rank": 4, "abs_rank": 2}
 OPTIONS["fire"] = {"threshold": 8.0}  # within the lengths of the tests, so that the normaliser is not a constant
 OPTIONS["fire_2d"] = {"threshold": 20.0}
@@ -91,7 +96,7 @@ def make_layer(
     torch.manual_seed(seed)
     shape = make_shape(name, kind, causal, num_prefix, grid)
     scheme = make_scheme(name, shape, lanes, **options)
-    layer = SelfAttention(shape, scheme, kernel=kernel, lanes=lanes, inner=make_inner(name)).to(dtype)
+    layer = SelfAttention(shape, scheme, kernel=kernel, lanes=lanes, inner=make_inner(name), **GATED.get(name, {})).to(dtype)
     randomise(layer.scheme, seed)
     if name in POSITIVE:
         with torch.no_grad():

@@ -36,7 +36,7 @@ class AttentionStats:
     recent_mass: probability of the `recent` latest visible keys, the query included (rows with more visible keys; NaN without any).
     sink_mass:   probability of the learned sink (all rows; 0 where there is none). Masses and sink add up to 1.
     distance, distance_share: mean distance to a key (Euclidean, in tokens or patches, of what is not in the sink), and the same over that
-                 of the farthest visible key. Keys without a coordinate (prefix tokens) are left out.
+                 of the farthest visible key. Queries and keys without a coordinate (prefix tokens) are left out.
     largest_norm: [L], the largest Euclidean norm of a token in what each block hands on.
     num_rows, num_recent_rows: queries a head in the means over rows with at least 2, and with more than `recent` visible keys.
     """
@@ -115,7 +115,7 @@ class _Watching:
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """heads: [8, H] float64 sums, in the order of `_sums`; rows: [3] summed rows, of 2 keys and recent, of all."""
+    """heads: [8, H] float64 sums, in the order of `_sums`; rows: [4] summed rows: of 2 keys, of recent, all, of 2 keys with a place."""
 
     heads: Tensor
     rows: Tensor
@@ -135,6 +135,7 @@ def _sums(problem: Problem, recent: int) -> _Sums:
     is_recent = allowed & (allowed.flip(-1).cumsum(-1).flip(-1) <= recent)
     is_first = problem.mask.key_positions.order.eq(0)[:, None, None, :]
     choice, long = visible >= 2, visible > recent
+    placed = choice & ~problem.mask.query_positions.is_prefix[:, None]
     distance, farthest = _distances(problem.mask, allowed, probabilities)
     columns = (
         (share * (probabilities * is_first).sum(-1), choice),
@@ -143,11 +144,11 @@ def _sums(problem: Problem, recent: int) -> _Sums:
         (entropy / visible.clamp_min(2).log(), choice),
         (share * (probabilities * is_recent).sum(-1), long),
         (1 - share, visible >= 1),
-        (distance, choice),
-        (distance / farthest, choice),
+        (distance, placed),
+        (distance / farthest, placed),
     )
     heads = torch.stack([torch.where(rows, value.double(), 0.0).sum((0, 2)) for value, rows in columns])
-    return _Sums(heads, torch.stack([choice.sum(), long.sum(), (visible >= 1).sum()]))
+    return _Sums(heads, torch.stack([choice.sum(), long.sum(), (visible >= 1).sum(), placed.sum()]))
 
 
 def _distances(mask: BoundMask, allowed: Tensor, probabilities: Tensor) -> tuple[Tensor, Tensor]:
@@ -163,8 +164,8 @@ def _distances(mask: BoundMask, allowed: Tensor, probabilities: Tensor) -> tuple
 
 def _means(layers: list[_Sums], norms: Tensor, recent: int) -> AttentionStats:
     heads = torch.stack([layer.heads for layer in layers], dim=1).cpu()  # [8, L, H]
-    choice, long, rows = (int(n) for n in layers[0].rows)
-    counts = torch.tensor([choice, choice, choice, choice, long, rows, choice, choice], dtype=torch.float64)
+    choice, long, rows, placed = (int(n) for n in layers[0].rows)
+    counts = torch.tensor([choice, choice, choice, choice, long, rows, placed, placed], dtype=torch.float64)
     first, largest, entropy, share, latest, sink, distance, reach = heads / counts[:, None, None]
     return AttentionStats(recent, first, largest, entropy, share, latest, sink, distance, reach, norms, choice, long)
 

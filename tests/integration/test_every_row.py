@@ -3,6 +3,7 @@ files about rows (goatbench/capabilities.json, results/MATRIX.md) say what the c
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 from goatbench.capabilities import read_capabilities
 from goatbench.config_tree import ConfigTree
 from goatbench.errors import UsageError
-from goatbench.matrix import OK, UNDEFINED, Pairs, facts_of, read_matrix
+from goatbench.matrix import OK, UNDEFINED, Pairs, facts_of, matrix_markdown, read_matrix
 from goatbench.registry import tasks
 from goatbench.tasks.causal import out_of_range
 from goatbench.training.causal_lm import CausalLM
@@ -116,6 +117,48 @@ def evaluated_beyond(spec, net, row):
     assert torch.isfinite(logits).all()
 
 
+def perturbed(spec, family):
+    """The row's model with every parameter moved by numbers that belong to its name."""
+    torch.manual_seed(0)
+    net = tasks.get(family).model(spec)
+    with torch.no_grad():
+        for name, parameter in net.named_parameters():
+            generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
+    return net.train(spec.domain != "vision")  # randomised positions are those of training
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_row_computes_what_another_does(pairs, family):
+    """From the files as they stand: a row that lost what makes it one (its scheme, gate, inner attention) is another of them."""
+    rows, logits = [row for of, row in BUILT if of == family], {}
+    for row in rows:
+        spec = pairs.spec(row, family)
+        batch, net = batch_of(spec)[0], perturbed(spec, family)
+        with torch.no_grad():
+            logits[row] = net(batch if spec.domain == "vision" else batch[:, :-1])
+        assert torch.isfinite(logits[row]).all()
+    same = [(a, b) for i, a in enumerate(rows) for b in rows[:i] if float((logits[a] - logits[b]).abs().max()) < 1e-3]
+    assert same == []
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row not in IMAGES_ONLY])
+def test_precision_is_measured_of_every_row_for_sequences(pairs, row):
+    spec = pairs.spec(row, "precision")
+    spec = spec.model_copy(update={"task": spec.task.model_copy(update={"multiples": [4]})})  # 128 tokens
+    task = tasks.get("precision")
+    torch.manual_seed(0)
+    found = task.measure(spec, task.model(spec), task.data(spec), None).measurements
+    plain = {(m.metric, m.conditions["dtype"]): m for m in found if "positions" not in m.conditions}
+    assert set(plain) == {(metric.name, dtype) for metric in task.card.metrics for dtype in ("bf16", "fp16")}
+    for (metric, _), m in plain.items():
+        assert (m.value is None) == bool(m.reason)
+        if row in LIMITED:
+            assert m.reason.startswith("not applicable: positions beyond 32 ")
+        elif metric == "output_error":
+            assert 0 < m.value < 0.05
+
+
 @pytest.mark.parametrize("row", ROWS)
 def test_capabilities_are_what_the_models_answer(pairs, row):
     assert read_capabilities()[row] == facts_of(pairs, row), "run: python -m goatbench.matrix"
@@ -129,3 +172,9 @@ def test_generated_files_know_every_row_and_task(pairs):
     for family in FAMILIES:
         expected = {row: UNDEFINED if row in REFUSED[family][0] else OK for row in pairs.rows}
         assert {row: written[row][family].partition(" ")[0] for row in pairs.rows} == expected
+
+
+@pytest.mark.slow
+def test_the_whole_matrix_is_what_the_models_answer(pairs):
+    """Word by word: a minute or two."""
+    assert MATRIX.read_text(encoding="utf-8") == matrix_markdown(pairs), "run: python -m goatbench.matrix"

@@ -19,8 +19,8 @@ from attention_cases import (
     EMBED_DIM,
     GRIDS,
     HEAD_DIM,
-    INNER,
     LINES,
+    MODEL,
     OPTIONS,
     POSITION,
     ROWS,
@@ -366,7 +366,7 @@ def test_no_position_parameter_is_decayed(name):
 def check_no_position_parameter_is_decayed(name: str) -> None:
     """By the optimizer groups that training uses; all other matrices are decayed."""
     sizes = dict(img_size=12, patch_size=2, in_chans=1, num_classes=3, embed_dim=64, depth=2, num_heads=2, num_reg_tokens=1)
-    net = GoatViT(POSITION.get(name, name), OPTIONS.get(name), **sizes, **INNER.get(name, {}))
+    net = GoatViT(POSITION.get(name, name), OPTIONS.get(name), **sizes, **MODEL.get(name, {}))
     names = {id(p): n for n, p in net.named_parameters()}
     groups = parameter_groups(net, 0.05)
     decayed = {names[id(p)] for group in groups if group["weight_decay"] > 0 for p in group["params"]}

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from attention_cases import INNER, LINES, POSITIVE, make_inner, make_scheme, make_shape, move, randomise
+from attention_cases import GATED, INNER, LINES, POSITIVE, make_inner, make_scheme, make_shape, move, randomise
 from torch import Tensor
 
 from goatbench.attention.cache import FullCache
@@ -40,7 +40,7 @@ def make_layer(name: str, scheme: type[PositionScheme] | None = None) -> SelfAtt
     inner = make_inner(name)
     if name == "mta":  # as many queries as published, fewer keys: a fourth of the time
         inner = partial(inner.func, **{**INNER[name]["inner_options"], "key_kernel": 3})
-    layer = SelfAttention(shape, make_scheme(name, shape) if scheme is None else scheme(shape), inner=inner)
+    layer = SelfAttention(shape, make_scheme(name, shape) if scheme is None else scheme(shape), inner=inner, **GATED.get(name, {}))
     randomise(layer.scheme)
     move(layer.inner)
     with torch.no_grad():

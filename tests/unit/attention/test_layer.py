@@ -40,7 +40,11 @@ def by_definition(layer: SelfAttention, x: torch.Tensor, positions: Positions) -
         total = logits.logsumexp(-1, keepdim=True)  # a bias of BAM's can be large
         total = total if prior.sink is None else torch.logaddexp(total, prior.sink[h])
         outs.append(torch.einsum("bij,bjd->bid", (logits - total).exp(), v[:, g]))
-    return F.linear(torch.cat(outs, dim=-1), layer.proj.weight, layer.proj.bias)[:, ahead:]
+    merged = torch.cat(outs, dim=-1)
+    if layer.gate is not None:  # one a dim, or one a head for all of its dims
+        gates = 1 / (1 + torch.exp(-x @ layer.gate.weight.T))
+        merged = merged * gates.repeat_interleave(merged.shape[-1] // gates.shape[-1], dim=-1)
+    return F.linear(merged, layer.proj.weight, layer.proj.bias)[:, ahead:]
 
 
 @pytest.mark.parametrize("lanes", ["carve", "append"])

@@ -28,7 +28,7 @@ def draw(length: int = LENGTH, batch: int = 2) -> torch.Tensor:
     return torch.randn(batch, length, DIM, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
 
-def by_definition(layer: SelfAttention, x: torch.Tensor, slopes: list[float]) -> torch.Tensor:
+def by_definition(layer: SelfAttention, x: torch.Tensor, slopes: list[float], window: int | None) -> torch.Tensor:
     """Each convolution as one matrix from all entries (r, s) of a map to all (i, j): 0 before it where the future is, -inf after it."""
     inner, n = layer.inner, x.shape[1]
     split = lambda t, heads: t.unflatten(-1, (heads, -1)).transpose(1, 2)
@@ -47,7 +47,7 @@ def by_definition(layer: SelfAttention, x: torch.Tensor, slopes: list[float]) ->
         return torch.einsum("hijrs,zhrs->zhij", taken * reached, maps)
 
     mixed = lambda maps, mixer: torch.einsum("ab,zbij->zaij", torch.block_diag(*mixer), maps)
-    past = place <= place[:, None]
+    past = (place <= place[:, None]) & (place > place[:, None] - (window or n))
     maps = mixed(convolved(logits * past, inner.kernel_before), inner.mixer_before)
     weights = torch.where(past, maps.exp(), 0)
     weights = weights / weights.sum(-1, keepdim=True)
@@ -61,12 +61,13 @@ def by_definition(layer: SelfAttention, x: torch.Tensor, slopes: list[float]) ->
 
 @pytest.mark.parametrize(("position", "slopes"), [(NoPosition, [0.0] * 4), (Alibi, [0.25, 0.0625, 0.015625, 0.00390625])])
 @pytest.mark.parametrize("sizes", [dict(query_kernel=3, key_kernel=5, heads_per_group=2), dict(query_kernel=2, key_kernel=3)])
-def test_it_is_its_formula(position, slopes, sizes):
-    """Output and every gradient, with a prior: it is added before the convolution."""
+@pytest.mark.parametrize("window", [None, 4])
+def test_it_is_its_formula(position, slopes, sizes, window):
+    """Output and every gradient, with a prior: it is added before the convolution. Keys before a window are zeros to the kernels, too."""
     layer = make(position, **sizes)
     move(layer.inner, std=0.5)
     x = draw().requires_grad_()
-    actual, expected = layer(x, Positions.line(LENGTH), Mask(causal=True)), by_definition(layer, x, slopes)
+    actual, expected = layer(x, Positions.line(LENGTH), Mask(causal=True, window=window)), by_definition(layer, x, slopes, window)
     assert_close(actual, expected)
     weight = draw(batch=3)[:2]
     inputs = [x, *layer.parameters()]
@@ -93,6 +94,22 @@ def test_it_starts_as_plain_attention():
     assert_close(layer(*args), plain(*args), atol=1e-13)
     move(layer.inner)
     assert float((layer(*args) - plain(*args)).detach().abs().max()) > 1e-2
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+@pytest.mark.parametrize("part", ["convolve", "mix"])
+def test_each_part_stands_alone_on_either_side_of_the_softmax(part, where):
+    """It is the whole with the identity everywhere else; on the other side the same numbers are another function."""
+    options = {"convolve": "none", "mix": "none", "norm": "none", part: where}
+    alone, whole, other = make(**options), make(norm="none"), make(norm="none")
+    move(alone.inner, std=0.5)
+    (name,) = [name for name, _ in alone.inner.named_parameters()]
+    state, side = alone.state_dict(), {"before": "after", "after": "before"}[where]
+    whole.load_state_dict(state, strict=False)
+    other.load_state_dict({key.replace(name, name.replace(where, side)): t for key, t in state.items()}, strict=False)
+    args = draw(), Positions.line(LENGTH), Mask(causal=True)
+    assert_close(alone(*args), whole(*args), atol=1e-13)
+    assert float((alone(*args) - other(*args)).detach().abs().max()) > 1e-2
 
 
 def test_talking_heads_are_multi_token_attention_with_one_query_and_one_key():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from attention_cases import INNER, LINES, OPTIONS, POSITION, POSITIVE
+from attention_cases import LINES, MODEL, OPTIONS, POSITION, POSITIVE
 
 from goatbench.attention.packing import packed
 from goatbench.models import Decoder
@@ -28,7 +28,7 @@ def rows() -> torch.Tensor:
 def make(name: str) -> Decoder:
     torch.manual_seed(1)
     sizes = dict(vocab_size=13, num_scored=12, seq_len=32, embed_dim=64, depth=2, num_heads=2, mlp_ratio=2.0)
-    net = Decoder(POSITION.get(name, name), OPTIONS.get(name), **sizes, **INNER.get(name, {})).double()
+    net = Decoder(POSITION.get(name, name), OPTIONS.get(name), **sizes, **MODEL.get(name, {})).double()
     with torch.no_grad():
         for parameter in net.parameters():  # away from the start, where a prior is all but uniform
             parameter.add_(0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64))

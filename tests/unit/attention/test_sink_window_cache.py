@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from attention_cases import INNER, LINES, OPTIONS, POSITION, make_layer, randomise, run, tokens
+from attention_cases import LINES, MODEL, OPTIONS, POSITION, make_layer, randomise, run, tokens
 from torch import Tensor
 
 from goatbench.attention.cache import FullCache
@@ -264,7 +264,7 @@ def test_training_is_possible_after_a_stream_under_inference_mode():
 def decoder(name: str, dtype: torch.dtype = torch.float64, **sizes) -> Decoder:
     torch.manual_seed(0)
     defaults = dict(vocab_size=5, num_scored=5, seq_len=16, embed_dim=32, depth=2, num_heads=2, mlp_ratio=2.0)
-    net = Decoder(POSITION.get(name, name), OPTIONS.get(name), **{**defaults, **sizes}, **INNER.get(name, {})).to(dtype).eval()
+    net = Decoder(POSITION.get(name, name), OPTIONS.get(name), **{**defaults, **sizes}, **MODEL.get(name, {})).to(dtype).eval()
     for scheme in net.position_schemes():
         randomise(scheme)
     with torch.no_grad():

@@ -14,6 +14,7 @@ from goatbench.attention.scheme import Role
 from goatbench.metrics import attention_stats as module
 from goatbench.metrics.attention_stats import attention_stats
 from goatbench.models import Decoder
+from goatbench.training.live_storages import LiveStorages
 
 LENGTH, RECENT = 33, 8
 FIELDS = ("first_mass", "max_mass", "entropy_nats", "entropy_share", "recent_mass", "sink_mass", "distance", "distance_share")
@@ -132,6 +133,23 @@ def test_one_query_at_a_time(monkeypatch):
     torch.testing.assert_close(attention_stats(net, ids, recent=RECENT).distance, whole.distance, rtol=0, atol=1e-12)
 
 
+def live_bytes(name: str, length: int) -> int:
+    """The most that storages hold at once, of one sequence and one layer of two heads."""
+    net = decoder(name, embed_dim=32, depth=1, mlp_ratio=1.0).float()
+    with LiveStorages() as live:
+        attention_stats(net, tokens(1, length), recent=RECENT)
+    return live.peak
+
+
+@pytest.mark.parametrize("name", ["rope", "goat", "sink_scalar"])
+def test_no_map_of_queries_by_keys_is_ever_held(name, monkeypatch):
+    """Not with one byte an entry; all at once every entry takes several numbers."""
+    monkeypatch.setattr(module, "BLOCK_LOGITS", 2**17)
+    assert live_bytes(name, 4096) < 4096**2
+    monkeypatch.setattr(module, "BLOCK_LOGITS", 2**40)
+    assert live_bytes(name, 512) > 2 * 8 * 512**2
+
+
 @pytest.mark.parametrize(("inner", "name"), [("multi_token", "MultiToken"), ("differential_v1", "DifferentialV1")])
 def test_rows_that_do_not_sum_to_one_are_refused_by_name(inner, name):
     torch.manual_seed(0)
@@ -165,3 +183,20 @@ def test_elementwise_biases_know_which_query_they_are_asked_about(monkeypatch):
     parts = attention_stats(net, images, recent=36)
     torch.testing.assert_close(parts.entropy_nats, whole.entropy_nats, rtol=0, atol=1e-12)
     torch.testing.assert_close(parts.recent_mass + parts.first_mass, torch.ones(1, 2, dtype=torch.float64), rtol=0, atol=1e-12)
+
+
+def test_the_class_token_of_a_vit_is_a_key_and_has_no_place():
+    """Uniform attention over CLS and 3 x 4 patches: a thirteenth for each; distances are those among patches, by hand."""
+    from goatbench.models import GoatViT
+
+    torch.manual_seed(0)
+    net = GoatViT("nope", img_size=(12, 16), patch_size=4, embed_dim=64, depth=1, num_heads=2, num_classes=3).double()
+    with torch.no_grad():
+        net.blocks[0].attn.q_proj.weight.zero_()
+        net.blocks[0].attn.q_proj.bias.zero_()
+    found = attention_stats(net, torch.randn(2, 3, 12, 16, dtype=torch.float64), recent=1)
+    places = [(y, x) for y in range(3) for x in range(4)]
+    rows = [[math.dist(p, q) for q in places] for p in places]
+    mean, share = (sum(values) / 12 for values in ([sum(row) / 12 for row in rows], [sum(row) / 12 / max(row) for row in rows]))
+    for field, value in (("first_mass", 1 / 13), ("entropy_share", 1.0), ("distance", mean), ("distance_share", share)):
+        torch.testing.assert_close(getattr(found, field), torch.full((1, 2), value, dtype=torch.float64), rtol=0, atol=1e-12)

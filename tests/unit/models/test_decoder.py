@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from attention_cases import INNER, LINES, OPTIONS, POSITION
+from attention_cases import LINES, MODEL, OPTIONS, POSITION
 from pydantic import ValidationError
 
 from goatbench.attention.kernels import Reference
@@ -23,7 +23,7 @@ SIZES = dict(vocab_size=5, num_scored=4, seq_len=64, embed_dim=64, depth=2, num_
 
 def make(name: str = "nope", seed: int = 0, lanes: str = "carve", **sizes) -> Decoder:
     torch.manual_seed(seed)
-    return Decoder(POSITION.get(name, name), OPTIONS.get(name), lanes, **{**SIZES, **INNER.get(name, {}), **sizes}).eval()
+    return Decoder(POSITION.get(name, name), OPTIONS.get(name), lanes, **{**SIZES, **MODEL.get(name, {}), **sizes}).eval()
 
 
 def draw(length: int, batch: int = 2, high: int = 4, seed: int = 1) -> torch.Tensor:
@@ -59,7 +59,7 @@ def test_a_token_changes_nothing_before_it(name):
 def test_shared_weights_do_not_depend_on_the_mechanism(name):
     reference, net = make("nope", seed=7), make(name, seed=7)
     after = torch.rand(())
-    prior = net.position_parameter_names() | {n for n, _ in net.named_parameters() if ".inner." in n}
+    prior = net.position_parameter_names() | {n for n, _ in net.named_parameters() if ".inner." in n or ".gate." in n}
     expected, ours = dict(reference.named_parameters()), dict(net.named_parameters())
     assert ours.keys() - prior == expected.keys()
     differing = {n for n in expected if ours[n].shape != expected[n].shape}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from attention_cases import INNER, LINES, OPTIONS, POSITION, randomise
+from attention_cases import LINES, MODEL, OPTIONS, POSITION, randomise
 from torch import nn
 
 from goatbench.attention.cache import FullCache
@@ -16,7 +16,7 @@ def make(name: str = "goat", **sizes) -> Decoder:
     """float64, every parameter of the prior away from its initial value."""
     torch.manual_seed(0)
     defaults = dict(vocab_size=5, num_scored=4, seq_len=48, embed_dim=64, depth=2, num_heads=2, mlp_ratio=2.0)
-    net = Decoder(POSITION.get(name, name), OPTIONS.get(name), **{**defaults, **INNER.get(name, {}), **sizes}).double()
+    net = Decoder(POSITION.get(name, name), OPTIONS.get(name), **{**defaults, **MODEL.get(name, {}), **sizes}).double()
     for scheme in net.position_schemes():
         randomise(scheme)
     with torch.no_grad():

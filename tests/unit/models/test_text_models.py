@@ -6,11 +6,13 @@ import pytest
 import torch
 
 from goatbench.compose import compose
+from goatbench.config_tree import ConfigTree
 from goatbench.models import build_decoder
 from goatbench.plan.memory import build_undrawn
 from goatbench.registry import tasks
 from goatbench.training.optim import warmup_steps
 
+TREE = ConfigTree.find()
 GPT2 = ["data.tokenizer=gpt2", "data.tokenizer_file=folder"]
 
 
@@ -37,6 +39,26 @@ def test_parameter_counts(name, overrides, attention, millions, monkeypatch):
     layer = 2 * m.embed_dim + attention_weights + 2 * m.embed_dim * round(m.mlp_ratio * m.embed_dim)
     expected = m.vocab_size * m.embed_dim * (1 if m.tie_embeddings else 2) + m.vocab_size + m.embed_dim + m.depth * layer
     assert sum(p.numel() for p in net.parameters()) == expected == pytest.approx(millions * 1e6, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "embed_dim", "depth", "num_heads"),
+    [("300m", 1024, 20, 16), ("550m", 1280, 24, 10), ("880m", 1536, 24, 16), ("1b", 2048, 24, 16)],
+)
+def test_the_released_sizes_of_multi_token_attention(name, embed_dim, depth, num_heads):
+    """By the command in their files: key-query convolutions of 6 x 11 in layers 2, 6, ..., heads mixed, norm and gate everywhere."""
+    command = TREE.comment("model", f"decoder_mta_{name}")[0].split()
+    assert command[:2] == ["goatbench", "run"]
+    spec = compose(command[2:]).spec
+    assert spec.model.name == f"decoder_mta_{name}" and spec.attention.options["base"] == 1e5 and spec.model.tie_embeddings
+    layers = build_undrawn(spec).attention_layers
+    assert (len(layers), layers[0].shape.num_heads, layers[0].shape.embed_dim, spec.model.seq_len) == (depth, num_heads, embed_dim, 2048)
+    convolving = [layer for layer in layers if layer.inner.kernel_before is not None]
+    assert [layer.layer_index for layer in convolving] == list(range(2, depth, 4))
+    assert {layer.inner.kernel_before.shape for layer in convolving} == {(num_heads, 6, 11)}
+    extra = sum(p.numel() for layer in layers for p in layer.inner.parameters())
+    head_dim = embed_dim // num_heads
+    assert extra == depth * (2 * num_heads * (6 * 11 / 4 + num_heads) + 2 * head_dim + 1)  # a quarter of the layers convolves
 
 
 @pytest.mark.parametrize(

@@ -95,3 +95,9 @@ def test_a_cell_has_a_hundred_sequences(task):
     spec = compose([f"task={task}", "scale=embedded"]).spec
     assert spec.data.num_test >= 100
     assert spec.evaluation.depths[0] == 0 and spec.evaluation.depths[-1] == 1 and len(set(spec.evaluation.depths)) >= 5
+
+
+@pytest.mark.parametrize("task", ["needle", "passkey", "multi_needle", "copy", "selective_copy", "induction"])
+def test_lengths_are_one_to_sixteen_times_that_of_training(task):
+    for scale in ("smoke", "embedded", "paper"):
+        assert compose([f"task={task}", f"scale={scale}"]).spec.task.multiples == [1, 2, 4, 8, 16]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from attention_cases import INNER, LINES, OPTIONS, POSITION, WRITTEN_OUT
+from attention_cases import INNER, LINES, MODEL, OPTIONS, POSITION, WRITTEN_OUT
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -21,7 +21,7 @@ N, L = 11, 24
 def make_net(name: str = "goat") -> Decoder:
     torch.manual_seed(0)
     sizes = dict(vocab_size=5, num_scored=4, seq_len=L, embed_dim=32, depth=2, num_heads=2 if name in INNER else 1)
-    net = Decoder(POSITION.get(name, name), OPTIONS.get(name), **sizes, **INNER.get(name, {}))
+    net = Decoder(POSITION.get(name, name), OPTIONS.get(name), **sizes, **MODEL.get(name, {}))
     with torch.no_grad():
         net.head.weight.mul_(20)
         net.head.bias[4] = -1  # N has real mass

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from goatbench.data.philox import TESTS, uniforms
-from goatbench.data.text.block_problem import BLOCKS, BLOCKS_8, BLOCKS_FIRST, BLOCKS_LAST, draw_blocks
+from goatbench.data.text.block_problem import BLOCKS, BLOCKS_8, BLOCKS_8_FIRST, BLOCKS_8_LAST, BLOCKS_FIRST, BLOCKS_LAST, draw_blocks
 
 TEXT = "abcdefghijklmnopqrstuvwxyz.#"
 
@@ -32,6 +32,8 @@ def sequences(problem, length: int, n: int = 400, depths: np.ndarray | None = No
         (BLOCKS_LAST, 74, 12, 5, slice(4, 5)),
         (BLOCKS_8, 117, 12, 8, slice(0, 8)),
         (BLOCKS_8, 120, 12, 8, slice(0, 8)),
+        (BLOCKS_8_FIRST, 118, 12, 8, slice(0, 1)),
+        (BLOCKS_8_LAST, 111, 12, 8, slice(7, 8)),
     ],
 )
 def test_exactly_one_block_holds_both_letters_and_it_is_whole(problem, length, num_blocks, size, part):
