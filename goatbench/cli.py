@@ -61,7 +61,7 @@ def run(
     cfg: Annotated[Cfg | None, typer.Option(help="Print the resolved configuration as YAML and stop.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be started (launch=slurm: the sbatch script).")] = False,
     config_dir: ConfigDir = None,
-    run_id: Annotated[str | None, typer.Option(hidden=True)] = None,
+    run_id: Annotated[str | None, typer.Option(metavar="ID", help="Go on with this run, which was stopped; else a new id.")] = None,
     sweep_id: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Run a task with an attention; -m runs a sweep, and skips jobs that are finished in this runs_dir.
@@ -253,6 +253,14 @@ def main(argv: list[str] | None = None) -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
+ELSEWHERE = {  # options that other verbs have
+    ("run", "--runs-dir"): "write runs_dir=PATH",
+    ("run", "--task"): "write task=NAME",
+    ("run", "--scale"): "write scale=NAME",
+    ("plan", "-m"): "plan takes a sweep as it stands",
+}
+
+
 def _usage_error(error: Exception) -> int:
     """One line for what typer found; bare `goatbench` has printed its help already."""
     message = error.format_message().replace(": Value error, ", ": ")  # the enum's own words behind the parser's
@@ -261,7 +269,9 @@ def _usage_error(error: Exception) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         print(message)
         return 0
-    return _complain(f"{_with_nearest(message)} ({path} --help shows an example)", 2)
+    verb, _, option = path.rpartition(" ")[2], *message.partition("No such option: ")[1:]
+    cure = ELSEWHERE.get((verb, option.split(" ")[0].rstrip(".")))
+    return _complain(f"{_with_nearest(message)} ({cure or f'{path} --help shows an example'})", 2)
 
 
 def _with_nearest(message: str) -> str:

@@ -144,11 +144,12 @@ def _load(path: Path) -> dict[str, Any]:
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
     except yaml.YAMLError as error:
-        raise UsageError(f"{path} is not valid YAML: {str(error).splitlines()[0]}") from None
+        where = f"line {mark.line + 1}: " if (mark := getattr(error, "problem_mark", None)) else ""
+        raise UsageError(f"{path} is not valid YAML: {where}{str(error).splitlines()[0]}") from None
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not UTF-8 (byte {error.start}): a YAML file is text; save it again as UTF-8") from None
     if not isinstance(values, dict):
-        raise UsageError(f"{path} holds no values; write 'key: value' lines")
+        raise UsageError(f"{path} holds {'nothing' if values is None else f'a {type(values).__name__}'}; write 'key: value' lines")
     return values
 
 

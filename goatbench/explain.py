@@ -40,7 +40,9 @@ def explain_hydra(message: str, overrides: list[str], values_at: Callable[[str],
             hint = f"; did you mean '{guess}'?" if guess else ";"
             # which options a mechanism takes, its class alone knows, and that needs torch: no advice that could fail later
             add = "" if "options" in parent else f"; to add it write '+{given}'"
-            return f"{parent} has no '{last}'{hint} it has: {', '.join(known) or 'nothing'}{add}"
+            beside = {name: list(values_at(name)) for name in (f"{parent}_1d", f"{parent}_2d") if name in OPEN_KEYS}
+            others = "".join(f"; {name} has: {', '.join(map(str, found))}" for name, found in beside.items() if found)
+            return f"{parent} has no '{last}'{hint} it has: {', '.join(known) or 'nothing'}{others}{add}"
         return _unknown_key(key, keys)
     return first
 

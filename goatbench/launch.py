@@ -173,7 +173,6 @@ class Sweep:
                 signal.signal(number, handler)
         display.summary()
         if interrupted:
-            print("goatbench: interrupted", file=sys.stderr)
             return 130
         return 0 if all(job.state == Status.OK for job in self.jobs) else 1
 

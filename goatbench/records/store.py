@@ -95,7 +95,7 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(f"cannot create {self.path}: {error.strerror}") from None
+            raise UsageError(f"cannot create {self.path}: {error.strerror}; set runs_dir=PATH to a folder you can write") from None
 
     @property
     def path(self) -> Path:

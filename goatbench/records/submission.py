@@ -15,7 +15,7 @@ from .layout import RECORD, placed_at
 from .record import RUN_ID_PATTERN, RunRecord, Status
 
 # an absolute path of two or more parts, or a drive letter, at the start of a string or after white space or an opening sign
-LAST = "last"  # for a run id: the newest finished run
+LAST = "last"  # for a run id: the run that ended last
 _ABSOLUTE_PATH = re.compile(r"(?:^|[\s'\"=(\[,:])((?:/[\w.@+~-]+){2,}|~/[\w.-]+|[A-Za-z]:\\[\w.-]+)")
 
 
@@ -74,7 +74,7 @@ def record_file(run: str | Path, runs_dir: Path) -> Path:
         finished = [path for path in runs_dir.glob(f"*/{RECORD}") if re.fullmatch(RUN_ID_PATTERN, path.parent.name)]
         if not finished:
             raise UsageError(f"no finished run in {runs_dir}: name the right --runs-dir, or start one with goatbench run")
-        return max(finished, key=lambda path: path.parent.name)  # an id begins with the second of its start
+        return max(finished, key=lambda path: (path.stat().st_mtime_ns, path.parent.name))  # jobs of a sweep have ids of one second
     if re.fullmatch(RUN_ID_PATTERN, str(run)) and not Path(run).exists():
         path = runs_dir / run / RECORD
         if not path.exists():

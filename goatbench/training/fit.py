@@ -14,6 +14,7 @@ import torch
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Strategy
 from torch import Tensor
 
+from ..progress import tell
 from ..spec import TrainerSpec
 from . import memory
 from .checkpoint import load_checkpoint, save_checkpoint
@@ -79,6 +80,8 @@ def fit(
     with quiet(), determinism(), cheap_device_checks(trainer_spec), plain_interrupt():
         trainer = _make_trainer(trainer_spec, epochs, [watch, checkpoints], watch.loader_clock)
         if trainer_spec.compile:
+            if trainer.is_global_zero:
+                tell("compiling the net: the first steps take a minute or more")
             module.compile_net()
         start = checkpoints.path if checkpoints.path.exists() else None
         module.train()  # Lightning trains in the mode that it finds, and looking at the net's kernels leaves it in evaluation

@@ -34,6 +34,8 @@ MISTAKES = [
     (["run", "-m", "--cfg", "job"], "-m goes with neither"),
     (["rnu"], "No such command 'rnu'"),
     (["run", "--sede", "1"], "No such option"),
+    (["run", "--runs-dir", "there"], "(write runs_dir=PATH)"),
+    (["plan", "-m", "task=needle"], "(plan takes a sweep as it stands)"),
     (["list", "taks"], "'taks' is not one of 'tasks'"),
     (["show", "gaot"], "nothing is called 'gaot'; did you mean 'goat'?"),
     (["show"], "Missing argument"),

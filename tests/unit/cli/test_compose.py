@@ -100,8 +100,8 @@ def test_a_tuned_rate_names_the_committed_sweep_that_it_was_chosen_from():
         assert any(re.fullmatch(rf"{name}(-[0-9a-f]{{8}})?", row) for row in rows), (domain, scale, name)
     sources = {task: COMPOSER.compose([f"task={task}", "attention=goat"]).spec.learning_rate_source for task in ("needle", "lm_length")}
     assert sources == {"needle": "tuned: results/needle_tuning@v1", "lm_length": "tuned: results/lm_tuning@v1"}
-    other = [["attention=goat", "training.learning_rate=1e-3"], ["attention=rope_xpos"]]
-    assert [COMPOSER.compose(["task=needle", *more]).spec.learning_rate_source for more in other] == ["given", "default"]
+    other = [["task=needle", "attention=goat", "training.learning_rate=1e-3"], ["task=genome_nll", "attention=rope_xpos"]]
+    assert [COMPOSER.compose(one).spec.learning_rate_source for one in other] == ["given", "default"]
 
 
 def test_the_scale_picks_the_rest():
@@ -187,6 +187,7 @@ MISTAKES = [  # overrides, what the one line must hold
     (["evaluation.pixels.512=[20,true]"], "[20, true] is no size in pixels"),
     (["evaluation.pixels.512=0"], "evaluation.pixels.512: 0 is no size in pixels"),
     (["evaluation.pixels.512="], 'evaluation.pixels.512: "" is no size in pixels'),
+    (["task=needle", "attention=goat", "attention.options.base=1e6"], "it has: nothing; attention.options_1d has: num_fr"),
     (["evaluation.pixels.521=28"], "evaluation.pixels has no '521'; it has: 224, 288, 320, 384, 448, 512; to add it write '+"),
     (
         ["data.augmentation.cutmix=1.0", "training.batch_size=12", "trainer.accumulate=4"],
@@ -355,7 +356,14 @@ def test_broken_yaml_names_its_file(tmp_path, text):
     assert "\n" not in str(caught.value) and "YAML" in str(caught.value)
 
 
-@pytest.mark.parametrize(("content", "says"), [(b"name: caf\xe9\n", "is not UTF-8"), (b"name: " + b"[" * 5000, "is not valid YAML")])
+NO_CONFIGS = [
+    (b"name: caf\xe9\n", "is not UTF-8"),
+    (b"name: x\n- [[", "is not valid YAML: line 2: "),
+    (b"- a\n", "holds a list; write 'key: value' lines"),
+]
+
+
+@pytest.mark.parametrize(("content", "says"), NO_CONFIGS)
 @pytest.mark.parametrize("group", ["model", "data", "recipe"])
 def test_a_file_that_is_no_text_is_named(tmp_path, group, content, says):
     """Found by damaging files at random (tests/property/test_fuzz.py)."""

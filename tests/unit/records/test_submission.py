@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from goatbench.errors import UsageError
 from goatbench.records.files import record_bytes
 from goatbench.records.store import RunFolder, iter_records, placed_at, submit
+from goatbench.records.submission import record_file
 
 
 @pytest.fixture
@@ -191,3 +193,13 @@ def test_a_record_in_the_wrong_folder_is_a_warning(results, make_record):
     warnings: list[str] = []
     assert list(iter_records(results, warnings)) == []
     assert len(warnings) == 1 and "toy_ladder@v2/embedded/goat" in warnings[0]
+
+
+def test_the_last_run_is_the_one_that_ended_last(tmp_path):
+    """Jobs of a sweep are named in one second, in an order that says nothing."""
+    first, second = (tmp_path / f"20260131t120000-{name}-000000" / "record.json" for name in ("ffffffff", "00000000"))
+    for path, seconds in ((first, 100), (second, 200)):
+        path.parent.mkdir()
+        path.write_text("{}")
+        os.utime(path, (seconds, seconds))
+    assert record_file("last", tmp_path) == second
