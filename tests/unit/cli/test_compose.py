@@ -100,7 +100,7 @@ def test_a_tuned_rate_names_the_committed_sweep_that_it_was_chosen_from():
         assert any(re.fullmatch(rf"{name}(-[0-9a-f]{{8}})?", row) for row in rows), (domain, scale, name)
     sources = {task: COMPOSER.compose([f"task={task}", "attention=goat"]).spec.learning_rate_source for task in ("needle", "lm_length")}
     assert sources == {"needle": "tuned: results/needle_tuning@v1", "lm_length": "tuned: results/lm_tuning@v1"}
-    other = [["attention=goat", "training.learning_rate=1e-3"], ["attention=rope_xpos"]]
+    other = [["attention=goat", "training.learning_rate=1e-3"], ["attention=rope_xpos", "scale=paper"]]
     assert [COMPOSER.compose(["task=needle", *more]).spec.learning_rate_source for more in other] == ["given", "default"]
 
 
