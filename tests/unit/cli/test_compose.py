@@ -100,8 +100,8 @@ def test_a_tuned_rate_names_the_committed_sweep_that_it_was_chosen_from():
         assert any(re.fullmatch(rf"{name}(-[0-9a-f]{{8}})?", row) for row in rows), (domain, scale, name)
     sources = {task: COMPOSER.compose([f"task={task}", "attention=goat"]).spec.learning_rate_source for task in ("needle", "lm_length")}
     assert sources == {"needle": "tuned: results/needle_tuning@v1", "lm_length": "tuned: results/lm_tuning@v1"}
-    other = [["task=needle", "attention=goat", "training.learning_rate=1e-3"], ["task=genome_nll", "attention=rope_xpos"]]
-    assert [COMPOSER.compose(one).spec.learning_rate_source for one in other] == ["given", "default"]
+    other = [["attention=goat", "training.learning_rate=1e-3"], ["attention=rope_xpos", "scale=paper"]]
+    assert [COMPOSER.compose(["task=needle", *more]).spec.learning_rate_source for more in other] == ["given", "default"]
 
 
 def test_the_scale_picks_the_rest():

@@ -29,12 +29,15 @@ def changed(now, path):
     return other
 
 
+OTHER_VIT = {"vit_resolution", "vit_tuning", "attention_stats_vision"}
+
+
 @pytest.mark.parametrize(
     ("path", "moves"),
     [
         ("tasks/genome_nll.py", {"genome_nll", "genome_tuning"}),
         ("configs/task/vit_res384.yaml", {"vit_res384"}),
-        ("data/embedded/fashion_mnist.xz", {f"vit_res{n}" for n in (224, 288, 320, 384, 448, 512)} | {"vit_resolution", "vit_tuning"}),
+        ("data/embedded/fashion_mnist.xz", {f"vit_res{n}" for n in (224, 288, 320, 384, 448, 512)} | OTHER_VIT),
     ],
 )
 def test_a_changed_file_names_the_tasks_that_rest_on_it(now, path, moves):
