@@ -6,7 +6,6 @@ Nothing heavy is imported up here: `goatbench --help` and `goatbench list` answe
 
 from __future__ import annotations
 
-import re
 import sys
 from enum import StrEnum
 from typing import Annotated
@@ -14,11 +13,11 @@ from typing import Annotated
 import typer
 
 from .bench_verbs import bench
+from .complaints import complain, one_line, usage_error
 from .completion import complete_job, complete_name_or_run, complete_override
 from .errors import PREEMPTED, REQUEUES, PreemptedError, RankError, UsageError
 from .options import ConfigDir, ResultsDir, RunsDir, check_given_once, check_names
 from .progress import tell
-from .registry import nearest
 from .result_verbs import compare, leaderboard, report, submit
 from .work_verbs import data, export, plan
 
@@ -116,7 +115,7 @@ def run(
         path = Path(composed.spec.runs_dir) / record.run_id / "record.json"
         print("\n".join(outcome_lines(record, tasks.get(record.task.name).card, path)))
     if record.error is not None:
-        print(f"goatbench: {record.status}: {_one_line(record.error.message)}", file=sys.stderr)
+        print(f"goatbench: {record.status}: {one_line(record.error.message)}", file=sys.stderr)
         sys.exit(130 if record.status == "interrupted" else 1)  # past main's own word for an interruption
 
 
@@ -234,61 +233,23 @@ def main(argv: list[str] | None = None) -> None:
     try:
         code = app(args=argv, prog_name="goatbench", standalone_mode=False)
     except UsageError as error:
-        code = _complain(str(error), 2)
+        code = complain(str(error), 2)
     except PreemptedError as error:
-        code = _complain(str(error), PREEMPTED)
+        code = complain(str(error), PREEMPTED)
     except RankError as error:
-        code = _complain(str(error), 1)
+        code = complain(str(error), 1)
     except click_error as error:
-        code = _usage_error(error)
+        code = usage_error(error)
     except (KeyboardInterrupt, typer.Abort):
         code = 130
     except BrokenPipeError:  # `goatbench list | head`
         sys.stderr.close()
         code = 0
     except OSError as error:  # a full disk under standard output, a folder that vanished
-        code = _complain(f"{error.filename or 'output'}: {error.strerror or error}", 1)
+        code = complain(f"{error.filename or 'output'}: {error.strerror or error}", 1)
     if code == 130:
-        _complain("interrupted", code)
+        complain("interrupted", code)
     sys.exit(code if isinstance(code, int) else 0)
-
-
-ELSEWHERE = {  # options that other verbs have
-    ("run", "--runs-dir"): "write runs_dir=PATH",
-    ("run", "--task"): "write task=NAME",
-    ("run", "--scale"): "write scale=NAME",
-    ("plan", "-m"): "plan takes a sweep as it stands",
-}
-
-
-def _usage_error(error: Exception) -> int:
-    """One line for what typer found; bare `goatbench` has printed its help already."""
-    message = error.format_message().replace(": Value error, ", ": ")  # the enum's own words behind the parser's
-    context = getattr(error, "ctx", None)
-    path = context.command_path if context is not None else "goatbench"
-    if type(error).__name__ == "NoArgsIsHelpError":
-        print(message)
-        return 0
-    verb, _, option = path.rpartition(" ")[2], *message.partition("No such option: ")[1:]
-    cure = ELSEWHERE.get((verb, option.split(" ")[0].rstrip(".")))
-    return _complain(f"{_with_nearest(message)} ({cure or f'{path} --help shows an example'})", 2)
-
-
-def _with_nearest(message: str) -> str:
-    """... 'atentions' is not one of 'tasks', 'attentions'. -> and which one was probably meant."""
-    word, _, choices = message.partition(" is not one of ")
-    guess = nearest(word.rpartition(": ")[2].strip("'"), re.findall(r"'([^']*)'", choices))
-    return f"{message} Did you mean '{guess}'?" if guess else message
-
-
-def _complain(message: str, code: int) -> int:
-    print(f"goatbench: {_one_line(message)}", file=sys.stderr)
-    return code
-
-
-def _one_line(text: str) -> str:
-    """Printable, on one line: an argument may hold anything, and must neither drive the terminal nor break its encoding."""
-    return " ".join("".join(character if character.isprintable() else " " for character in text).split())
 
 
 def _handle_signals() -> None:

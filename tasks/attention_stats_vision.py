@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from goatbench.records.record import Curve, Measurement, Outcome, TaskCard
@@ -79,11 +80,10 @@ def _uniform(spec: VisionRunSpec, nominal: int, count: int, where: dict[str, Any
     tokens = height * width + spec.model.class_token + spec.model.num_reg_tokens
     places = [(y, x) for y in range(height) for x in range(width)]
     rows = [[math.dist(a, b) for b in places] for a in places]
-    mean = lambda values: sum(values) / len(values)
     values = {
         "first_token_mass": 1 / tokens, "largest_mass": 1 / tokens, "sink_mass": 0.0,
         "entropy_nats": math.log(tokens), "entropy_share": 1.0,
-        "distance": mean([mean(row) for row in rows]), "distance_share": mean([mean(row) / max(1.0, *row) for row in rows]),
+        "distance": fmean(map(fmean, rows)), "distance_share": fmean(fmean(row) / max(1.0, *row) for row in rows),
     }  # fmt: skip
     where, units = {**where, "reference": UNIFORM}, {metric.name: metric.unit for metric in METRICS}
     return [Measurement(metric=name, value=value, unit=units[name], n=count, conditions=where) for name, value in values.items()]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
-from goatbench import cli
+from goatbench import complaints
 from goatbench.errors import UsageError
 
 TIMES_SLOW = 5  # 2,000 examples in all in CI, 10,000 in the long run
@@ -84,7 +84,7 @@ def only_one_line():
     try:
         yield
     except UsageError as error:
-        line = cli._one_line(str(error))
+        line = complaints.one_line(str(error))
         assert line and line.isprintable()
 
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from goatbench import cli
+from goatbench import complaints
 from goatbench.data.decode import UnreadableImageError
 from goatbench.data.webdataset import ImageWebdatasetSource
 from goatbench.errors import UsageError
@@ -149,7 +149,7 @@ def use(root) -> int:
                 split.image(index)
                 good += 1
             except UnreadableImageError as error:
-                assert cli._one_line(str(error)).isprintable()
+                assert complaints.one_line(str(error)).isprintable()
     return good
 
 
