@@ -37,8 +37,8 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "setting up $(VENV): two to ten minutes, most of them PyTorch's"
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -c constraints.txt torch torchvision
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	$(BIN)/python -m pip install -c constraints.txt torch torchvision
+	$(BIN)/python -m pip install -c constraints.txt -e ".[dev]"
 	@touch $@
 
 clean-venv:
