@@ -6,6 +6,8 @@ Lightning finds through Slurm's variables, and which resources it needs. The run
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import shlex
 import shutil
@@ -77,7 +79,7 @@ def _submit(executor: Any, ranks: list[Rank]) -> list[Any]:
     from submitit.core.utils import FailedJobError
 
     try:
-        with executor.batch():
+        with contextlib.redirect_stderr(io.StringIO()), executor.batch():  # submitit prints what sbatch says, then raises it
             return [executor.submit(rank) for rank in ranks]
     except FailedJobError as error:
         said = "; ".join(line.removeprefix("sbatch: ").removeprefix("error: ") for line in str(error).splitlines())

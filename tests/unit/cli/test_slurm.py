@@ -117,7 +117,7 @@ def test_a_run_that_fails_fails_its_job():
         slurm.Rank([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"], grace_seconds=30)()
 
 
-def test_what_sbatch_refuses_is_a_usage_error(tmp_path, monkeypatch):
+def test_what_sbatch_refuses_is_a_usage_error_and_said_once(tmp_path, monkeypatch, capsys):
     sbatch = tmp_path / "sbatch"
     sbatch.write_text("#!/bin/sh\necho 'sbatch: error: invalid partition specified: x' >&2; echo 'sbatch: error: Failed' >&2; exit 1\n")
     sbatch.chmod(0o755)
@@ -125,3 +125,4 @@ def test_what_sbatch_refuses_is_a_usage_error(tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "_job_key", lambda spec: (spec.config_hash, 1, "", ""))
     with pytest.raises(UsageError, match=r"sbatch refuses: invalid partition specified: x; Failed; change launch\.\*"):
         launch.launch(["launch=slurm", "task=lm_length", "scale=smoke", f"runs_dir={tmp_path}/runs"])
+    assert "invalid partition" not in capsys.readouterr().err
