@@ -13,7 +13,7 @@ from .errors import UsageError
 from .outcome import outcome_lines
 from .records.canonical import canonical_json
 from .records.comparing import differences
-from .records.files import one_line, read_record
+from .records.files import CURE, one_line, read_record
 from .records.finding import find_record
 from .records.grouping import row_name
 from .records.layout import RECORD
@@ -26,9 +26,9 @@ RETRAIN = "retrain=true"
 
 
 def load_run(name: str, places: Places) -> tuple[Path, RunRecord]:
-    """The record of a run id (own, then published), run folder or record file. UsageError in one line if there is none."""
+    """The record of a run id (own, then published), run folder or record file. UsageError in one line if there is none or it is broken."""
     path = find_record(name, places.runs_dir, places.root())
-    return path, read_record(path)
+    return path, read_record(path, CURE)
 
 
 def run_lines(path: Path, record: RunRecord) -> list[str]:

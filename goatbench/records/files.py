@@ -20,6 +20,7 @@ from .migrations import migrated
 from .record import SCHEMA_VERSION, RunRecord
 
 MAX_RECORD_BYTES = 8 * 2**20
+CURE = "; restore the file from a copy, or remove its folder and run it again"  # for a broken record that the user has named
 ADVICE = "nothing was left there: make room or choose another folder"
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
@@ -146,14 +147,14 @@ def read_bounded(path: Path, limit: int = MAX_RECORD_BYTES) -> bytes:
     return content
 
 
-def read_record(path: Path | str) -> RunRecord:
-    """The validated record of a file. UsageError in one line that names the file and the field."""
+def read_record(path: Path | str, cure: str = "") -> RunRecord:
+    """The validated record of a file. UsageError in one line that names the file and the field, and ends with `cure` if it is broken."""
     path = Path(path)
-    return parse_record(read_bounded(path), str(path))
+    return parse_record(read_bounded(path), str(path), cure)
 
 
-def parse_record(content: bytes, name: str) -> RunRecord:
-    """The validated record in these bytes, of this schema version or an earlier one; `name` stands in the error.
+def parse_record(content: bytes, name: str, cure: str = "") -> RunRecord:
+    """The validated record in these bytes, of this schema version or an earlier one; `name` stands in the error, `cure` at its end.
 
     Of a key that is doubled the last one counts, as for most readers; see `refuse_doubled_keys`.
     """
@@ -165,9 +166,9 @@ def parse_record(content: bytes, name: str) -> RunRecord:
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(str(part) for part in first["loc"]) or "the record"
         more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise UsageError(one_line(f"{name} is not a record: {field}: {first['msg']}{more}")) from None
+        raise UsageError(one_line(f"{name} is broken, not a record: {field}: {first['msg']}{more}") + cure) from None
     except ValueError as error:
-        raise UsageError(one_line(f"{name} is not strict JSON: {error}")) from None
+        raise UsageError(one_line(f"{name} is broken, not strict JSON: {error}") + cure) from None
 
 
 def _validated(content: bytes, name: str) -> RunRecord:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..errors import UsageError
 from .comparing import Side
-from .files import one_line, read_record
+from .files import CURE, one_line, read_record
 from .grouping import row_name
 from .layout import RECORD, placed_at
 from .record import RUN_ID_PATTERN, RunRecord
@@ -22,7 +22,8 @@ NAMED = 5  # run ids that an error lists
 
 def is_run(text: str) -> bool:
     """Whether this names a run rather than something by its name: a run id or its beginning, "last", or a path to what is there."""
-    return text == LAST or bool(re.fullmatch(BEGINNING, text)) or (os.path.lexists(text) and ("/" in text or Path(text).suffix == ".json"))
+    is_path = os.path.lexists(text) and ("/" in text or Path(text).suffix == ".json")
+    return text == LAST or bool(re.fullmatch(BEGINNING, text)) or is_path or os.path.lexists(Path(text) / RECORD)
 
 
 def find_record(run: str, runs_dir: Path | str | None, published: Path | str) -> Path:
@@ -45,7 +46,8 @@ def find_side(text: str, records: Sequence[RunRecord], runs_dir: Path | str | No
     if not is_run(text) and not Path(text).is_dir():
         return _side_of_row(text, records)
     path = Path(text)
-    found = _records_in(path) if path.is_dir() and not (path / RECORD).exists() else [read_record(find_record(text, runs_dir, published))]
+    is_folder_of_runs = path.is_dir() and not os.path.lexists(path / RECORD)
+    found = _records_in(path) if is_folder_of_runs else [read_record(find_record(text, runs_dir, published), CURE)]
     rows = sorted({row_name(record) for record in found})
     if len(rows) != 1:
         raise UsageError(one_line(f"{text} holds runs of {len(rows)} rows ({', '.join(rows)}): name one run, or a folder with one row"))

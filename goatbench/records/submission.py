@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..errors import UsageError
 from .examples import contradictions, examples_beside, read_examples
-from .files import create_exclusive, one_line, parse_record, read_bounded, read_record, record_bytes, refuse_doubled_keys
+from .files import CURE, create_exclusive, one_line, parse_record, read_bounded, read_record, record_bytes, refuse_doubled_keys
 from .layout import RECORD, placed_at
 from .record import RUN_ID_PATTERN, RunRecord, Status
 
@@ -51,7 +51,7 @@ def submit(
     for run in runs:
         source = record_file(run, Path(runs_dir))
         content = read_bounded(source)
-        record = parse_record(content, str(source))
+        record = parse_record(content, str(source), CURE)
         refuse_doubled_keys(content, str(source))
         _check_trust(record, source, allow_dirty)
         if verify is not None:
@@ -77,12 +77,12 @@ def record_file(run: str | Path, runs_dir: Path) -> Path:
         return max(finished, key=lambda path: (path.stat().st_mtime_ns, path.parent.name))  # jobs of a sweep have ids of one second
     if re.fullmatch(RUN_ID_PATTERN, str(run)) and not Path(run).exists():
         path = runs_dir / run / RECORD
-        if not path.exists():
+        if not os.path.lexists(path):
             raise UsageError(f"no finished run {run} in {runs_dir}: name its folder, or the right --runs-dir")
         return path
     path = Path(run)
     if path.is_dir():
-        if not (path / RECORD).exists():
+        if not os.path.lexists(path / RECORD):
             raise UsageError(one_line(f"{path} holds no {RECORD}: the run is not finished, or this is not a run folder"))
         return path / RECORD
     if not os.path.lexists(path):

@@ -10,7 +10,8 @@ from goatbench.errors import UsageError
 from goatbench.records.comparing import Side, compare, config_differences, differences, environment_differences, verdict
 from goatbench.records.files import record_bytes
 from goatbench.records.finding import find_record, find_side, is_run
-from goatbench.records.store import RunFolder, placed_at
+from goatbench.records.store import RunFolder, placed_at, submit
+from goatbench.show_run import load_run
 
 ROPE, CLOSE, FAR = (0.60, 0.62, 0.61), (0.59, 0.60, 0.615), (0.40, 0.41, 0.42)
 
@@ -101,6 +102,24 @@ def test_what_a_name_stands_for(tmp_path, make_record):
     with pytest.raises(UsageError, match="runs of 2 rows \\(alibi, goat\\)"):
         find_side(str(runs), known, runs, results)
     assert is_run(own.run_id) and is_run(own.run_id[:12]) and is_run(str(runs)) and not is_run("goat")
+
+
+@pytest.mark.parametrize("content", ['{"run_id": ', '{"run_id": "x"}', None])
+def test_a_broken_record_that_is_named_is_said_to_be_broken(tmp_path, monkeypatch, content):
+    """By its folder, also one of another name than a run id and without a slash, and a symbolic link to nowhere is no missing file."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("20260102t030405-0123abcd-00000a", "my_run"):
+        (tmp_path / name).mkdir()
+        path = tmp_path / name / "record.json"
+        path.symlink_to("nowhere") if content is None else path.write_text(content)
+        said = "symbolic link" if content is None else "is broken, not .*; restore the file from a copy, or remove"
+        assert is_run(name)
+        with pytest.raises(UsageError, match=said):
+            load_run(name, Places(None, str(tmp_path)))
+        with pytest.raises(UsageError, match=said):
+            find_side(name, [], None, tmp_path)
+        with pytest.raises(UsageError, match=said):
+            submit([name], tmp_path)
 
 
 def test_one_and_the_same_is_not_compared(tmp_path, make_record):
