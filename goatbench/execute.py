@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import rank_failures
 from .errors import PreemptedError, RankError, RefusedError, UsageError
+from .interruption import plain_stop
 from .records.canonical import digest
 from .records.environment import describe_environment, package_version
 from .records.examples import write_examples
@@ -187,6 +188,7 @@ def rank(devices: int = 1) -> int:
     return int(os.environ.get("NODE_RANK", "0")) * devices + int(os.environ.get("LOCAL_RANK", "0"))
 
 
+@plain_stop()
 def _run(spec: RunSpec, task: Any, record: dict[str, Any], folder: Path | None) -> None:
     """Fills `record` step by step, so that a failure keeps what was known before it. folder: for files, None on other ranks."""
     import torch

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import random
 import signal
+import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -21,7 +22,7 @@ from PIL import Image
 
 from goatbench.cli import main
 from goatbench.compose import compose
-from goatbench.errors import PreemptedError, UsageError
+from goatbench.errors import REQUEUES, PreemptedError, UsageError
 from goatbench.execute import execute
 from goatbench.registry import tasks
 from goatbench.training.module import TrainingModule
@@ -147,6 +148,19 @@ def test_accumulated_batches_are_resumed_at_a_whole_step(tmp_path, monkeypatch):
 
 def run_in(folder: Path, *more: str):
     return execute(compose([*RUNS["toy"], f"runs_dir={folder}", *more]))
+
+
+def test_a_compiler_that_a_signal_killed_is_no_failure_of_the_run(tmp_path, monkeypatch):
+    def killed(*_, **__):
+        raise RuntimeError("C++ compile error") from subprocess.CalledProcessError(-signal.SIGTERM, ["g++"])
+
+    monkeypatch.setattr(type(tasks.get("needle")), "train", killed)
+    record = run_in(tmp_path)
+    assert (record.status, record.error.kind, record.error.message) == ("interrupted", "Interrupted", "stopped by a signal")
+    monkeypatch.setenv(REQUEUES, "1")
+    with pytest.raises(PreemptedError, match="stopped by SIGTERM; the same command goes on"):
+        run_in(tmp_path)
+    assert len(list(tmp_path.rglob("record.json"))) == 1
 
 
 def test_training_done_and_evaluation_failed_resumes_at_the_evaluation(tmp_path, monkeypatch):
