@@ -106,13 +106,14 @@ def submit(
     results_dir: ResultsDir = None,
     allow_dirty: Annotated[bool, typer.Option("--allow-dirty", help="Also runs of code with uncommitted changes.")] = False,
 ) -> None:
-    """Check the records of finished runs and place them under the published results.
+    """Check the records of finished runs and place them under the published results, by default those of this checkout.
 
     Example: goatbench submit last
     """
-    from .records.store import results_root
+    from .records.layout import submission_root
     from .records.store import submit as place
     from .verify import verify
 
-    for placed in place(runs, results_dir or results_root(), runs_dir, allow_dirty=allow_dirty, verify=verify):
-        print(f"{placed.path}{' (was there already)' if placed.already else ''}")
+    where = "" if results_dir else " (results of this checkout: commit it, or choose another folder with --results-dir DIR)"
+    for placed in place(runs, results_dir or submission_root(), runs_dir, allow_dirty=allow_dirty, verify=verify):
+        print(f"{placed.path}{' (was there already)' if placed.already else where}")

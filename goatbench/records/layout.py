@@ -28,6 +28,15 @@ def results_root() -> Path:
     return Path(str(files("goatbench.results")))
 
 
+def submission_root() -> Path:
+    """The results of this source tree, where a commit publishes what is placed. UsageError from an installed package, which loses what
+    is placed in it with its next installation."""
+    root = results_root()
+    if not (root.parent / "pyproject.toml").is_file():
+        raise UsageError(f"{root} is part of an installed package and not kept: name a folder with --results-dir DIR, or use a checkout")
+    return root
+
+
 def placed_at(record: RunRecord) -> Path:
     """Where a record belongs, relative to the results folder. Every part is a valid name, whatever the record says."""
     row = record.row.attention

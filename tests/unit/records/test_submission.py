@@ -9,7 +9,9 @@ import re
 
 import pytest
 
+from goatbench.cli import main
 from goatbench.errors import UsageError
+from goatbench.records import layout
 from goatbench.records.files import record_bytes
 from goatbench.records.store import RunFolder, iter_records, placed_at, submit
 from goatbench.records.submission import record_file
@@ -181,6 +183,25 @@ def test_a_missing_results_folder_names_the_option(runs, tmp_path, make_record):
         submit([record.run_id], tmp_path / "absent", runs)
     with pytest.raises(UsageError, match="nothing to submit"):
         submit([], tmp_path, runs)
+
+
+def test_the_default_place_is_said_and_is_a_checkout_only(runs, results, make_record, monkeypatch, capsys):
+    record = finished(runs, make_record())
+    monkeypatch.setattr(layout, "results_root", lambda: results)
+    monkeypatch.setattr("goatbench.verify.verify", lambda record: None)
+
+    def submitted(*options):
+        with pytest.raises(SystemExit) as ended:
+            main(["submit", record.run_id, "--runs-dir", str(runs), *options])
+        return ended.value.code, "".join(capsys.readouterr()).strip()
+
+    code, said = submitted()
+    assert code == 2 and said.endswith("name a folder with --results-dir DIR, or use a checkout") and not list(results.iterdir())
+    (results.parent / "pyproject.toml").touch()
+    path = results / placed_at(record)
+    where = "(results of this checkout: commit it, or choose another folder with --results-dir DIR)"
+    assert submitted() == (0, f"{path} {where}") and submitted() == (0, f"{path} (was there already)")
+    assert submitted("--results-dir", str(runs)) == (0, str(runs / placed_at(record)))
 
 
 def test_a_record_in_the_wrong_folder_is_a_warning(results, make_record):
