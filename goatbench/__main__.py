@@ -1,6 +1,44 @@
-"""`python -m goatbench`: what a sweep starts its children with."""
+"""The command `goatbench`, and `python -m goatbench`, which a sweep starts its children with."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
 
 from .cli import main
 
+
+def console() -> None:
+    """The command line as a process of its own, which ends at once: the interpreter would take two CPU-seconds to destroy what PyTorch
+    and Lightning are made of."""
+    try:
+        main()
+    except SystemExit as end:
+        if isinstance(end.code, int) and not _is_needed():
+            _leave(end.code)
+        raise
+
+
+def _is_needed() -> bool:
+    """Whether something waits for the interpreter to end in its own way: a thread, or what traces this process (coverage, a profiler)."""
+    monitoring = getattr(sys, "monitoring", None)  # Python 3.12
+    is_traced = sys.gettrace() or sys.getprofile() or (monitoring and any(monitoring.get_tool(number) for number in range(6)))
+    return bool(is_traced) or any(not one.daemon and one is not threading.main_thread() for one in threading.enumerate())
+
+
+def _leave(code: int) -> None:
+    """All that the end of a process promises: exit handlers, then whole output. Returns where output fails, which the interpreter says."""
+    atexit._run_exitfuncs()
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+    except (OSError, ValueError):
+        return
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    main()
+    console()

@@ -1,0 +1,55 @@
+"""The command ends at once, and keeps what the end of a process promises."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+BEFORE = """
+import atexit, sys, threading, time
+from goatbench import __main__ as command
+
+class Kept:
+    def __del__(self):
+        print("destroyed")
+
+kept = Kept()
+atexit.register(print, "exit handler")
+command.main = lambda: print("said") or sys.exit(3)
+"""
+
+
+def end_of(setting: str) -> tuple[int, list[str]]:
+    """(exit code, lines) of a process whose command line says a word and ends with code 3."""
+    script = textwrap.dedent(BEFORE) + f"{setting}\ncommand.console()"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    return done.returncode, (done.stdout + done.stderr).splitlines()
+
+
+def test_exit_handlers_and_output_are_kept_and_nothing_is_destroyed():
+    assert end_of("") == (3, ["said", "exit handler"])
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "threading.Thread(target=lambda: time.sleep(0.1) or print('worked')).start()",
+        "sys.settrace(lambda *_: None)",
+        "sys.setprofile(lambda *_: None)",
+    ],
+)
+def test_a_thread_or_a_tracer_gets_the_ordinary_end(setting):
+    """Where the quick end would say so."""
+    code, lines = end_of(f"command._leave = lambda code: print('left')\n{setting}")
+    assert code == 3 and "left" not in lines and "exit handler" in lines and ("worked" in lines) == ("Thread" in setting)
+
+
+def test_output_that_fails_is_said_by_the_interpreter():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "goatbench", "list", "scales"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+        )
+    assert done.returncode != 0 and "No space left on device" in done.stderr
