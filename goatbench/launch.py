@@ -1,7 +1,7 @@
 """A sweep: one child process a job, so that memory peaks are clean, a crash stays alone, and DDP relaunches one job only.
 
 Every job is composed and checked before the first one starts. Jobs that are finished in their runs_dir (equal configuration,
-task version, data and source) are skipped. Children write to runs_dir/<run_id>/log.txt.
+task version, data and source) are skipped; what another sweep is doing there waits for it. Children write to runs_dir/<run_id>/log.txt.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from .compose import Composed, Composer
+from .elsewhere import Key, finished_keys, finished_run, lock_job
 from .errors import PREEMPTED, UsageError
 from .progress import counted, tell
 from .records.record import RunRecord, Status
@@ -27,8 +28,6 @@ from .sweep_display import SweepDisplay
 
 GRACE_SECONDS = (15.0, 5.0)  # after SIGTERM, after a second SIGTERM; then SIGKILL
 POLL_SECONDS = 0.2
-
-Key = tuple[str, int, str, str]  # config hash, task version, data fingerprint, source hash
 
 
 @dataclass(slots=True)
@@ -40,6 +39,7 @@ class Job:
     run_id: str
     runs_dir: str
     num_threads: int
+    key: Key
     spec: RunSpec | None = field(default=None, repr=False)
     state: str = "waiting"
     seconds: float = 0.0
@@ -123,17 +123,8 @@ def plan(overrides: list[str], config_dir: str | None = None, key_of: Callable[[
             skipped += 1
             continue
         label = " ".join(line for line, given in zip(job, overrides, strict=True) if line != given) or " ".join(job) or "defaults"
-        planned.append(Job(job, label, new_run_id(spec.config_hash), spec.runs_dir, spec.trainer.num_threads, spec))
+        planned.append(Job(job, label, new_run_id(spec.config_hash), spec.runs_dir, spec.trainer.num_threads, key, spec))
     return planned, skipped
-
-
-def finished_keys(records: Iterable[RunRecord]) -> set[Key]:
-    """What is done: the keys of all records with status ok."""
-    return {
-        (record.config_hash, record.task.version, record.data.fingerprint, record.code.source_hash)
-        for record in records
-        if record.status is Status.OK and record.data is not None
-    }
 
 
 def command(job: Job, sweep_id: str, config_dir: str | None) -> list[str]:
@@ -184,10 +175,27 @@ class Sweep:
                     display.finished(job)
             for job in self.jobs:
                 if job.state == "waiting" and len(self._running()) < self.parallel:
-                    _start(job, self.command_of(job))
-                    display.started(job)
+                    self._take(job, display)
             display.tick()
             time.sleep(POLL_SECONDS)
+
+    def _take(self, job: Job, display: SweepDisplay) -> None:
+        """Start the job, unless another process is doing it, then it goes on waiting, or has done it since it was planned."""
+        lock = lock_job(job.runs_dir, job.key)
+        if lock is None:
+            if not job.detail:
+                job.detail = "another process is doing it"
+                display.held(job)
+            return
+        with lock:  # the child keeps it, also when this process is killed
+            is_anew = job.spec is not None and job.spec.retrain
+            record = None if is_anew else finished_run(job.runs_dir, job.key)
+            if record is None:
+                _start(job, self.command_of(job), lock)
+                display.started(job)
+            else:
+                job.run_id, job.state, job.detail = record.run_id, record.ending, f"{headline(record)}, done by another process"
+                display.finished(job)
 
     def _running(self) -> list[Job]:
         return [job for job in self.jobs if job.state == "running"]
@@ -208,7 +216,7 @@ class Sweep:
                 job.state, job.detail = "not started", ""
 
 
-def _start(job: Job, arguments: list[str]) -> None:
+def _start(job: Job, arguments: list[str], lock: BinaryIO) -> None:
     try:
         job.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -216,9 +224,10 @@ def _start(job: Job, arguments: list[str]) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": str(job.num_threads), "PYTHONUNBUFFERED": "1"}
     job.output = open(job.log, "ab+")  # noqa: SIM115 (closed in _close)
     job.process = subprocess.Popen(
-        arguments, stdin=subprocess.DEVNULL, stdout=job.output, stderr=subprocess.STDOUT, env=environment, start_new_session=True
-    )
-    job.state, job.started = "running", time.monotonic()
+        arguments, stdin=subprocess.DEVNULL, stdout=job.output, stderr=subprocess.STDOUT, env=environment, start_new_session=True,
+        pass_fds=(lock.fileno(),),
+    )  # fmt: skip
+    job.state, job.detail, job.started = "running", "", time.monotonic()
 
 
 def _close(job: Job) -> None:

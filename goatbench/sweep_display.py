@@ -16,8 +16,8 @@ REFRESH_SECONDS = 1.0
 
 def seconds_left(jobs: list[Job], parallel: int, now: float) -> float | None:
     """Expected time to the end: the median of the finished jobs for each job that waits, what is missing to it for those that
-    run, shared by `parallel` workers. None before the first job has finished."""
-    done = sorted(job.seconds for job in jobs if job.state not in ("waiting", "running"))
+    run, shared by `parallel` workers. None before the first job has finished; what other processes have done tells nothing."""
+    done = sorted(job.seconds for job in jobs if job.state not in ("waiting", "running") and job.seconds)
     if not done:
         return None
     middle = len(done) // 2
@@ -52,6 +52,10 @@ class SweepDisplay:
     def started(self, job: Job) -> None:
         if self._live is None:
             self._line(f"started {job.label} (log: {job.log})")
+
+    def held(self, job: Job) -> None:
+        if self._live is None:
+            self._line(f"{job.state} {job.label}: {job.detail}")
 
     def finished(self, job: Job) -> None:
         if self._live is None:
@@ -88,7 +92,7 @@ class SweepDisplay:
         for head in ("job", "state", "time", ""):
             table.add_column(head, no_wrap=True, overflow="ellipsis")
         for job in self._jobs:
-            if job.state == "waiting":
+            if job.state == "waiting" and not job.detail:
                 continue
             seconds = time.monotonic() - job.started if job.state == "running" else job.seconds
             detail = job.last_line() if job.state == "running" else job.detail

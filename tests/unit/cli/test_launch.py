@@ -11,7 +11,8 @@ import time
 import pytest
 
 from goatbench import launch
-from goatbench.compose import Composer
+from goatbench.compose import Composer, compose
+from goatbench.elsewhere import lock_job
 from goatbench.errors import UsageError
 from goatbench.records.record import RunRecord
 from goatbench.sweep_display import seconds_left
@@ -99,7 +100,7 @@ def test_one_bad_job_stops_the_sweep_before_it_starts(tmp_path):
 
 def make_jobs(tmp_path, names):
     return [
-        launch.Job([name], name, f"20260131t120000-0123abcd-{index:06x}", str(tmp_path), num_threads=3)
+        launch.Job([name], name, f"20260131t120000-0123abcd-{index:06x}", str(tmp_path), 3, (f"{index:016x}", 1, DATA, SOURCE))
         for index, name in enumerate(names)
     ]
 
@@ -147,7 +148,7 @@ def test_a_signal_ends_children_and_grandchildren(tmp_path, number):
         from goatbench import launch
         sleeper = "import subprocess, sys, os; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); "
         sleeper += "open(os.environ['PIDS'], 'a').write(f'{{os.getpid()}} {{p.pid}} '); p.wait()"
-        jobs = [launch.Job([n], n, f"20260131t120000-0123abcd-00000{{n}}", {str(tmp_path)!r}, 1) for n in "012"]
+        jobs = [launch.Job([n], n, f"20260131t120000-0123abcd-00000{{n}}", {str(tmp_path)!r}, 1, (n * 16, 1, "", "")) for n in "012"]
         sys.exit(launch.Sweep(jobs, 2, lambda job: [sys.executable, "-c", sleeper]).run())
         """
     )
@@ -177,8 +178,82 @@ def alive(pid):
         return False
 
 
+def other_process(script):
+    """A process that has locked the job KEY of the folder RUNS when this returns."""
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "locked\n"
+    return process
+
+
+LOCKING = """
+import os, pathlib, time
+from goatbench.elsewhere import lock_job
+lock = lock_job({runs!r}, {key!r})
+print("locked", flush=True)
+while not pathlib.Path({free!r}).exists():
+    time.sleep(0.01)
+"""
+ENDS = {
+    "finished": "os.makedirs({folder!r}); os.replace({record!r}, {folder!r} + '/record.json')",
+    "killed": "os.kill(os.getpid(), 9)",
+}
+
+
+@pytest.mark.parametrize(("end", "parallel"), [("finished", 1), ("finished", 2), ("killed", 1), ("killed", 2)])
+def test_what_another_process_is_doing_is_waited_for_and_done_here_only_if_it_dies(tmp_path, capsys, end, parallel):
+    runs = tmp_path / "runs"
+    held, free = make_jobs(runs, ["held", "free"])
+    done = record_of(DONE)
+    held.key = key_of(Composer().compose(DONE).spec)
+    run_id = f"20260131t120000-{done.config_hash[:8]}-aaaaaa"
+    (tmp_path / "r.json").write_text(json.dumps({**done.model_dump(mode="json"), "run_id": run_id}))
+    names = {"runs": str(runs), "key": held.key, "free": str(free.folder), "folder": str(runs / run_id), "record": str(tmp_path / "r.json")}
+    other = other_process((LOCKING + ENDS[end]).format(**names))  # ends when the free job has begun
+    launch.Sweep([held, free], parallel, lambda job: child(f"open({str(tmp_path / 'did')!r}, 'a').write('{job.label} ')")).run()
+    other.wait(timeout=10)
+    started, out, err = (tmp_path / "did").read_text().split(), *capsys.readouterr()
+    assert "waiting held: another process is doing it" in err
+    if end == "finished":
+        assert started == ["free"] and (held.state, held.run_id) == ("ok", run_id)
+        assert held.detail == "top1 50.0, done by another process" and "1 of 2 jobs finished" in out
+    else:
+        assert sorted(started) == ["free", "held"] and held.state == "crashed"  # these children leave no record
+
+
+def test_the_child_of_a_killed_sweep_keeps_its_job(tmp_path):
+    (job,) = make_jobs(tmp_path, ["one"])
+    sweep = f"""
+import sys
+from goatbench import launch
+job = launch.Job(["one"], "one", {job.run_id!r}, {str(tmp_path)!r}, 1, {job.key!r})
+launch.Sweep([job], 1, lambda job: [sys.executable, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(60)"]).run()
+"""
+    process = subprocess.Popen([sys.executable, "-c", sweep], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 30
+    while not (job.log.exists() and job.log.read_text().endswith("\n")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    try:
+        assert lock_job(str(tmp_path), job.key) is None
+    finally:
+        os.kill(int(job.log.read_text()), signal.SIGKILL)
+    while (lock := lock_job(str(tmp_path), job.key)) is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert lock is not None
+    lock.close()
+
+
+def test_a_retraining_waits_for_its_turn_and_trains(tmp_path):
+    spec = Composer().compose([*DONE, "retrain=true"]).spec
+    write(record_of(DONE, run_id=f"20260131t120000-{spec.config_hash[:8]}-aaaaaa"), tmp_path)
+    job = launch.Job([], "again", "20260131t120000-0123abcd-000001", str(tmp_path), 1, key_of(spec), spec)
+    launch.Sweep([job], 1, lambda job: child("")).run()
+    assert job.state == "crashed"  # it was started, and left no record
+
+
 def test_the_child_command_is_one_run():
-    job = launch.Job(["task=vit_res512", "seed=1"], "seed=1", "20260131t120000-0123abcd-000000", "runs", 1)
+    job = launch.Job(["task=vit_res512", "seed=1"], "seed=1", "20260131t120000-0123abcd-000000", "runs", 1, key_of(compose([]).spec))
     assert launch.command(job, "s", "mine")[1:] == [
         "-P", "-m", "goatbench", "run", "--config-dir", "mine", "--run-id", job.run_id, "--sweep-id", "s", "task=vit_res512", "seed=1",
     ]  # fmt: skip
