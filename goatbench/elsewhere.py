@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 from collections.abc import Iterable
 from pathlib import Path
@@ -40,7 +41,7 @@ def finished_run(runs_dir: str, key: Key) -> RunRecord | None:
 
 def lock_job(runs_dir: str, key: Key) -> BinaryIO | None:
     """The job's lock file, open and locked; None while another process has it. The lock falls when the file is closed here and in every
-    process that has inherited it, however they end."""
+    process that has inherited it, however they end. Some clusters' file systems have no locks: there, nothing is locked."""
     path = Path(runs_dir) / LOCKS / digest(list(key))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,4 +53,7 @@ def lock_job(runs_dir: str, key: Key) -> BinaryIO | None:
     except BlockingIOError:
         file.close()
         return None
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+            raise
     return file
