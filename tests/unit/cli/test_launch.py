@@ -1,7 +1,7 @@
 """Sweeps: what is skipped, what a failing job does to the others, Ctrl-C. The children are small scripts."""
 
-import json
 import errno
+import json
 import os
 import signal
 import subprocess
