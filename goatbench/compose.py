@@ -17,6 +17,7 @@ from .explain import explain, explain_hydra, known_keys
 from .overrides import PATH_KEYS, literal_path, parse
 from .registry import attentions, broken_plugins, load_plugins, tasks
 from .spec import DOMAIN_AXES, RUN_SPECS, RunSpec
+from .spec.domains import VocabularyError
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -178,7 +179,15 @@ class Composer:
         try:
             return RUN_SPECS[domain].model_validate_json(json.dumps(values), strict=True)
         except ValidationError as error:
-            raise UsageError(explain(error, known_keys(RUN_SPECS[domain]))) from None
+            raise UsageError(explain(error, known_keys(RUN_SPECS[domain])) + self._models_that_fit(error)) from None
+
+    def _models_that_fit(self, error: ValidationError) -> str:
+        """Where a model has another vocabulary than its data, those that have theirs."""
+        cause = error.errors()[0].get("ctx", {}).get("error")
+        if not isinstance(cause, VocabularyError):
+            return ""
+        fitting = self.tree.models_with(cause.wanted, cause.model.embed_dim, cause.model.depth)
+        return f"; models that fit, the nearest in size first: {', '.join(fitting)}"
 
     def _check_axes(self, choices: dict[str, str], num_axes: int, domain: str) -> None:
         name = choices["attention"]
