@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
 
 PIXELS, NO_TEXT = "evaluation.pixels", "''"
+TOKENIZER_FILES = {"gpt2": "a folder with GPT-2's two files", "file": "a tokenizer.json"}
 NEVER_VARIANT = {"task", "attention", "scale", "seed", "retrain", "launch", *PATH_KEYS}
 
 
@@ -42,7 +43,10 @@ class Composed:
     sources: dict[str, str]
 
     def check_paths(self) -> None:
-        """UsageError if there is nothing where the data are said to be; what is wrong with what is there, its reader says."""
+        """UsageError if there is nothing where the data are said to be, or no place is given for a tokenizer that needs one; what is
+        wrong with what is there, its reader says. A plan needs none of it."""
+        if (tokenizer := getattr(self.spec.data, "tokenizer", "bytes")) != "bytes" and self.spec.data.tokenizer_file is None:
+            raise UsageError(f"data.tokenizer={tokenizer} needs data.tokenizer_file=PATH, {TOKENIZER_FILES[tokenizer]}")
         for key in self.spec.path_keys:
             path = getattr(self.spec.data, key)
             if path is not None and not os.path.lexists(os.path.expanduser(path)):

@@ -158,8 +158,8 @@ class TextRunSpec(CausalRunSpec):
 
     @model_validator(mode="after")
     def _lengths_fit(self) -> TextRunSpec:
-        if (self.data.tokenizer == "bytes") != (self.data.tokenizer_file is None):
-            raise ValueError("data.tokenizer=gpt2 and =file need data.tokenizer_file=PATH, which is read with these two only")
+        if self.data.tokenizer == "bytes" and self.data.tokenizer_file is not None:
+            raise ValueError("data.tokenizer_file is read with data.tokenizer=gpt2 or =file only: set one of them, or leave it out")
         if self.data.tokenizer == "bytes" and (self.model.vocab_size, self.model.num_scored) != (257, 256):
             wanted = {"vocab_size": 257, "num_scored": 256}  # with BOS
             raise VocabularyError("data.tokenizer=bytes (gpt2 and file read other tokens)", wanted, self.model)
