@@ -17,11 +17,13 @@ from .explain import explain, explain_hydra, known_keys
 from .overrides import PATH_KEYS, literal_path, parse
 from .registry import attentions, broken_plugins, load_plugins, tasks
 from .spec import DOMAIN_AXES, RUN_SPECS, RunSpec
+from .spec.domains import VocabularyError
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
 
 PIXELS, NO_TEXT = "evaluation.pixels", "''"
+TOKENIZER_FILES = {"gpt2": "a folder with GPT-2's two files", "file": "a tokenizer.json"}
 NEVER_VARIANT = {"task", "attention", "scale", "seed", "retrain", "launch", *PATH_KEYS}
 
 
@@ -41,7 +43,10 @@ class Composed:
     sources: dict[str, str]
 
     def check_paths(self) -> None:
-        """UsageError if there is nothing where the data are said to be; what is wrong with what is there, its reader says."""
+        """UsageError if there is nothing where the data are said to be, or no place is given for a tokenizer that needs one; what is
+        wrong with what is there, its reader says. A plan needs none of it."""
+        if (tokenizer := getattr(self.spec.data, "tokenizer", "bytes")) != "bytes" and self.spec.data.tokenizer_file is None:
+            raise UsageError(f"data.tokenizer={tokenizer} needs data.tokenizer_file=PATH, {TOKENIZER_FILES[tokenizer]}")
         for key in self.spec.path_keys:
             path = getattr(self.spec.data, key)
             if path is not None and not os.path.lexists(os.path.expanduser(path)):
@@ -178,7 +183,15 @@ class Composer:
         try:
             return RUN_SPECS[domain].model_validate_json(json.dumps(values), strict=True)
         except ValidationError as error:
-            raise UsageError(explain(error, known_keys(RUN_SPECS[domain]))) from None
+            raise UsageError(explain(error, known_keys(RUN_SPECS[domain])) + self._models_that_fit(error)) from None
+
+    def _models_that_fit(self, error: ValidationError) -> str:
+        """Where a model has another vocabulary than its data, those that have theirs."""
+        cause = error.errors()[0].get("ctx", {}).get("error")
+        if not isinstance(cause, VocabularyError):
+            return ""
+        fitting = self.tree.models_with(cause.wanted, cause.model.embed_dim, cause.model.depth)
+        return f"; models that fit, the nearest in size first: {', '.join(fitting)}"
 
     def _check_axes(self, choices: dict[str, str], num_axes: int, domain: str) -> None:
         name = choices["attention"]

@@ -6,6 +6,7 @@ A plug-in's entry point in the group `goatbench.configs` names a package of YAML
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import util
@@ -90,6 +91,12 @@ class ConfigTree:
         return next(
             (entry["override /model"] for entry in self._defaults("recipe", recipe) if "override /model" in entry), None
         )
+
+    def models_with(self, values: dict[str, Any], width: int, depth: int) -> list[str]:
+        """The models whose files hold these values; first those whose weights, about width^2 * depth, are as many as here."""
+        found = {name: read for name in self.options("model") if values.items() <= (read := self.read("model", name)).items()}
+        distance = lambda read: abs(math.log(read["embed_dim"] ** 2 * read["depth"] / (width**2 * depth)))
+        return sorted(found, key=lambda name: distance(found[name]))
 
     def check(self, group: str, name: str) -> None:
         """UsageError if the group has no such choice, with the groups that do have it or the nearest name."""

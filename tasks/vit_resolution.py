@@ -110,7 +110,9 @@ class VisionTask:
             from goatbench.training.stages import begin_with
 
             def earlier(stage: VisionRunSpec, its_net: GoatViT, weights: Path) -> None:
-                self.train(stage, its_net, self.data(stage), weights, {"run_id": meta["run_id"]})
+                its_data = self.data(stage)
+                self.train(stage, its_net, its_data, weights, {"run_id": meta["run_id"]})
+                data.load_state_dict(its_data.state_dict())  # an image that neither stage could read counts once
 
             done = begin_with(first, net, checkpoint, meta["run_id"], self.model, earlier)
             meta = {**meta, "first_fit": done, "first_learning_rate": first.learning_rate}

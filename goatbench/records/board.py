@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from .files import one_line
+from .labels import cut_in_the_middle, shortened
 from .statistics import PairedDifference, Summary
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+MAX_NAME = 2000  # a stranger's could be of any length
 MIN_NAME_WIDTH = 16
-MAX_NAME_WIDTH = 120
+MAX_NAME_WIDTH = 120  # where a table does not fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,7 @@ class Row:
     @property
     def label(self) -> str:
         mark = "".join(f" ({name})" for name in self.marks)
-        return one_line(self.name, MAX_NAME_WIDTH) + ("*" if self.is_local else "") + mark
-
+        return one_line(self.name, MAX_NAME) + ("*" if self.is_local else "") + mark
 
     @property
     def marks(self) -> list[str]:
@@ -108,6 +109,9 @@ def print_board(board: Board, console: Console) -> None:
     from rich.text import Text
 
     console.print(Text(one_line(board.title, 500), style="bold"))
+    board, shared = _narrowed(board, console.width)
+    if shared:
+        console.print(Text(one_line(f"all rows: {', '.join(shared)}", 500)))
     for page, name_width in _pages(board, console.width):
         for line, style in _table(board, page, name_width):
             console.print(Text(line, style=style), no_wrap=True, overflow="ignore", crop=False)
@@ -124,6 +128,18 @@ def to_text(board: Board, width: int = 80) -> str:
     console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False, legacy_windows=False)
     print_board(board, console)
     return "".join(line.rstrip() + "\n" for line in console.file.getvalue().splitlines())
+
+
+def _narrowed(board: Board, width: int) -> tuple[Board, list[str]]:
+    """(the board, if it does not fit with short names of rows; the options that every row has and no name has any more)."""
+    pages = _pages(board, width)
+    if len(pages) == 1 and all(len(row.label) <= pages[0][1] for row in board.rows):
+        return board, []
+    names, shared = shortened([row.name for row in board.rows if not row.is_reference])
+    cut = [cut_in_the_middle(one_line(name, MAX_NAME), MAX_NAME_WIDTH) for name in names]
+    short = iter(cut if len(set(cut)) == len(set(names)) else names)
+    rows = tuple(row if row.is_reference else replace(row, name=next(short)) for row in board.rows)
+    return replace(board, rows=rows), shared
 
 
 def _table(board: Board, columns: tuple[Column, ...], name_width: int) -> Iterator[tuple[str, str]]:

@@ -65,9 +65,18 @@ def _reading(card: TaskCard, metric: Metric, group: Group, headline: str | None)
         parts.append(f"n = {' or '.join(f'{n:,}' for n in counts)} examples a cell")
     if card.column_label and card.column_label != card.column_condition:
         parts.append(f"columns: {card.column_label} ({card.column_condition})")
+    parts += _plain_rows(card, group)
     if headline is not None:
         parts.append(f"sorted by {headline[:-1]}")
     return "; ".join(parts)
+
+
+def _plain_rows(card: TaskCard, group: Group) -> Iterable[str]:
+    """Under which value of a row condition a row bears no mark of it, where other values are rows beside it."""
+    for name, headline in card.headline_rows.items():
+        found = {m.conditions[name] for sample in group.samples for m in sample.cells.values() if name in m.conditions}
+        if (plain := found & set(headline)) and plain != found:
+            yield f"rows without {name} in brackets: {name} {' or '.join(sorted(map(_plain, plain)))}"
 
 
 def _spread(group: Group, rows: list[Row]) -> Iterable[str]:

@@ -24,6 +24,15 @@ TOY_KEYS = {  # of data: the tasks that they are for
 DOMAIN_AXES = {"vision": 2, "genome": 1, "text": 1, "toy": 1, "stories": 1}  # axes of position
 
 
+class VocabularyError(ValueError):
+    """A model of another vocabulary than its data. wanted: what these need; model: the one that does not fit."""
+
+    def __init__(self, data: str, wanted: dict[str, int], model: DecoderSpec) -> None:
+        has = f"model {model.name} has vocab_size {model.vocab_size} and num_scored {model.num_scored}"
+        super().__init__(f"{has}; {data} needs {' and '.join(f'{key} {value}' for key, value in wanted.items())}")
+        self.wanted, self.model = wanted, model
+
+
 class PretrainingSpec(Strict):
     """An earlier stage of a training, at model.position_size and with a recipe of its own; its best weights begin the rest."""
 
@@ -132,7 +141,7 @@ class GenomeRunSpec(CausalRunSpec):
     @model_validator(mode="after")
     def _lengths_fit(self) -> GenomeRunSpec:
         if self.model.vocab_size < 5 or self.model.num_scored != 4:
-            raise ValueError("model: DNA needs vocab_size 5 (A C G T N) and num_scored 4")
+            raise VocabularyError("DNA (A C G T N)", {"vocab_size": 5, "num_scored": 4}, self.model)
         if max(self.evaluation.markov_orders, default=0) > self.evaluation.markov_interpolated:
             raise ValueError(f"evaluation.markov_orders go beyond markov_interpolated {self.evaluation.markov_interpolated}")
         self._check_targets(self.evaluation.num_targets)
@@ -149,10 +158,11 @@ class TextRunSpec(CausalRunSpec):
 
     @model_validator(mode="after")
     def _lengths_fit(self) -> TextRunSpec:
-        if (self.data.tokenizer == "bytes") != (self.data.tokenizer_file is None):
-            raise ValueError("data.tokenizer=gpt2 and =file need data.tokenizer_file=PATH, which is read with these two only")
+        if self.data.tokenizer == "bytes" and self.data.tokenizer_file is not None:
+            raise ValueError("data.tokenizer_file is read with data.tokenizer=gpt2 or =file only: set one of them, or leave it out")
         if self.data.tokenizer == "bytes" and (self.model.vocab_size, self.model.num_scored) != (257, 256):
-            raise ValueError("model: bytes of text need vocab_size 257 (256 bytes and BOS) and num_scored 256")
+            wanted = {"vocab_size": 257, "num_scored": 256}  # with BOS
+            raise VocabularyError("data.tokenizer=bytes (gpt2 and file read other tokens)", wanted, self.model)
         self._check_targets(self.evaluation.num_targets)
         return self
 

@@ -86,6 +86,23 @@ def test_a_finished_first_stage_is_kept_when_the_second_fails(configs, tmp_path,
     assert calls == [2, 1]
 
 
+def test_unreadable_images_of_both_stages_count_once_and_stay_with_the_weights(configs, tmp_path, monkeypatch):
+    """Images 1 and 2 in the first stage, 2 and 3 in the second: three, of the run that trained and of the one that takes its weights."""
+    from goatbench.training import fit as fitting
+
+    real = fitting.fit
+
+    def fit(module, data, trainer, epochs, *rest, **more):
+        data._training_set.unreadable[[1, 2] if epochs == 2 else [2, 3]] = 1
+        return real(module, data, trainer, epochs, *rest, **more)
+
+    monkeypatch.setattr(fitting, "fit", fit)
+    trained = run(configs, tmp_path / "runs")
+    other = run(configs, tmp_path / "runs", "evaluation.crop_pct=0.9", "evaluation.base_crop_pct=1.0")
+    assert (trained.training.reused, other.training.reused) == (False, True)
+    assert (trained.data.skipped, other.data.skipped) == (3, 3)
+
+
 def test_two_processes_train_the_same_two_stages(configs, tmp_path):
     command = [sys.executable, "-P", "-m", "goatbench", "run", "--config-dir", configs, *SMALL, "recipe=short_first", "runs_dir=two"]
     machine = ["trainer.devices=2", "trainer.strategy=ddp", NO_DROP_PATH]

@@ -80,6 +80,25 @@ def test_a_choice_of_another_domain_is_one_line_with_those_that_fit(choice, says
         COMPOSER.compose([choice])
 
 
+@pytest.mark.parametrize(
+    ("task", "model", "has", "needs", "fit"),
+    [
+        ("lm_length", "decoder_c4_125m", (50257, 50256),
+         "data.tokenizer=bytes (gpt2 and file read other tokens) needs vocab_size 257 and num_scored 256",
+         "decoder_text_85m, decoder_mta_300m, "),
+        ("genome_nll", "decoder_toy", (32, 24), "DNA (A C G T N) needs vocab_size 5 and num_scored 4", "decoder_micro, decoder_nano, "),
+    ],
+)  # fmt: skip
+def test_a_model_of_another_vocabulary_is_one_line_with_both_and_those_that_fit(task, model, has, needs, fit):
+    """12 layers of 768 are nearest to 12 of 768, then to 20 of 1024."""
+    with pytest.raises(UsageError) as caught:
+        COMPOSER.compose([f"task={task}", f"model={model}"])
+    said = f"model {model} has vocab_size {has[0]} and num_scored {has[1]}; {needs}; models that fit, the nearest in size first: {fit}"
+    assert str(caught.value).startswith(said) and "\n" not in str(caught.value)
+    fitting = str(caught.value).rpartition(": ")[2].split(", ")
+    assert set(fitting) == {name for name in TREE.options("model") if f"vocab_size {TREE.read('model', name).get('vocab_size')} " in needs}
+
+
 def test_rates_of_other_domains_and_scales_do_not_change_a_run(tmp_path):
     spec = COMPOSER.compose(["attention=goat"]).spec
     more = {**spec.attention.tuned, "text": {"paper": 0.5}, "vision": {**spec.attention.tuned["vision"], "paper": 0.5}}

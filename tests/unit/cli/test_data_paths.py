@@ -55,6 +55,17 @@ def test_a_plan_needs_no_data(tmp_path, monkeypatch, capsys):
     assert ended.value.code == 0 and "total" not in capsys.readouterr().err
 
 
+def test_a_tokenizer_without_a_file_is_composed_for_a_plan_and_refused_by_a_run(tmp_path):
+    """The sizes of a model stand in its configuration; it is the run that reads a file."""
+    plan = COMPOSER.compose(["task=lm_length", "scale=paper", "recipe=goat_c4"])
+    assert (plan.spec.data.tokenizer, plan.spec.data.tokenizer_file, plan.spec.model.vocab_size) == ("gpt2", None, 50257)
+    with pytest.raises(UsageError, match=r"data\.tokenizer=gpt2 needs data\.tokenizer_file=PATH, a folder with GPT-2's two files"):
+        plan.check_paths()
+    COMPOSER.compose(["task=lm_length", "scale=paper", "recipe=goat_c4", f"data.tokenizer_file={tmp_path}"]).check_paths()
+    with pytest.raises(UsageError, match=r"data\.tokenizer_file is read with data\.tokenizer=gpt2 or =file only"):
+        COMPOSER.compose(["task=lm_length", f"data.tokenizer_file={tmp_path}"])
+
+
 def test_a_job_of_a_sweep_is_named(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there").mkdir()

@@ -97,6 +97,15 @@ def test_evaluation_variants_are_rows_and_not_ranked(card, make_record):
     ]
 
 
+def test_a_board_says_what_its_plain_rows_are_measured_under(card, make_record):
+    """Only where other values of that condition are rows beside them."""
+    records = [make_record("goat", scores={"raw": cells(0.7, 0.4), "scaled": cells(0.7, 0.6)})]
+    records.append(make_record("learned_absolute", run=1, scores={"resampled": cells(0.7, 0.5)}))
+    said = "rows without coords in brackets: coords raw or resampled; sorted by"
+    assert said in only(build_boards(card, records)).notes[0]
+    assert "in brackets" not in only(build_boards(card, records[1:])).notes[0]
+
+
 def test_training_variants_are_rows_of_their_own(card, make_record):
     records = [make_record(), make_record(run=1, row={"attention": "goat", "variant": {"lanes": "append", "freqs": [2, 3]}})]
     assert {r.name for r in only(build_boards(card, records)).rows} == {"goat", "goat[freqs=[2,3],lanes=append]"}
@@ -261,7 +270,8 @@ GOLDEN = """\
 
 <details><summary>what is significant, n, data, budget, protocol</summary>
 
-- top1 in percent, higher is better; chance is 10.0; n = 4,000 examples a cell; columns: resolution (nominal); sorted by 28 (512)
+- top1 in percent, higher is better; chance is 10.0; n = 4,000 examples a cell; columns: resolution (nominal); \
+rows without coords in brackets: coords raw; sorted by 28 (512)
 - ±?: one seed, its spread is unknown and the row is not ranked on it
 - no plain row that may be ranked has two seeds: nothing can be said about significance, and nothing is ranked
 - \\*: with runs of this machine that are not submitted
