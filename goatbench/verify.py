@@ -25,7 +25,7 @@ from .spec import RUN_SPECS
 
 Z = NormalDist().inv_cdf(0.975)
 WILSON, BINOMIAL = "width of Wilson's 95 % interval / 3.92", "binomial"  # a measurement's stderr_method
-NEEDS_PATH = {"tokenizer": ("tokenizer_file", ("gpt2", "file")), "split": ("split_file", ("file",))}  # of data; a record holds no path
+NEEDS_PATH = {"split": ("split_file", ("file",))}  # of data; a record holds no path
 ROUNDING = 1e-4  # relative, of a standard error
 
 
@@ -90,7 +90,8 @@ def _against_card(record: RunRecord):
         elif m.value is not None:
             yield from _value(m, known[m.metric].bounds, record)
             yield from _standard_error(m)
-    yield from _completeness(record.measurements, card)
+    yield from gaps(record.measurements, card)
+    yield from _headline(record.measurements, card)
     yield from _depths(record)
     yield from getattr(task, "contradictions", lambda measurements: ())(record.measurements)
 
@@ -156,17 +157,21 @@ def _intervals(curve: Curve, low: Curve | None, high: Curve | None) -> Iterator[
                 yield f"{curve.name} = {share:g} of {curve.n} at depth {x:g} has a Wilson bound {expected:.4g}, not {said:.4g}"
 
 
-def _completeness(measurements: list[Measurement], card: TaskCard):
-    """Each metric once under each set of conditions, and the headline among them. A yardstick (`reference`) has the metrics it has."""
+def _headline(measurements: list[Measurement], card: TaskCard) -> Iterator[str]:
+    own = [m for m in measurements if "reference" not in m.conditions]
+    wanted = card.primary_conditions.items()
+    if not any(m.metric == card.primary_metric and wanted <= m.conditions.items() for m in own):
+        yield f"the headline, {card.primary_metric} at {dict(wanted)}, is missing"
+
+
+def gaps(measurements: list[Measurement], card: TaskCard) -> Iterator[str]:
+    """Cells that stand there twice, or are missing, with neither a value nor a reason. A yardstick (`reference`) has the metrics it has."""
     cells = Counter((canonical_json(m.conditions), m.metric) for m in measurements)
     for (conditions, metric), count in cells.items():
         if count > 1:
             yield f"{metric} stands {count} times under {conditions}"
-    own = [m for m in measurements if "reference" not in m.conditions]
-    for conditions in sorted({canonical_json(m.conditions) for m in own}):
-        for metric in card.metrics:
-            if (conditions, metric.name) not in cells:
-                yield f"{metric.name} is missing under {conditions}"
-    wanted = card.primary_conditions.items()
-    if not any(m.metric == card.primary_metric and wanted <= m.conditions.items() for m in own):
-        yield f"the headline, {card.primary_metric} at {dict(wanted)}, is missing"
+    own = sorted({canonical_json(m.conditions) for m in measurements if "reference" not in m.conditions})
+    for metric in card.metrics:
+        missing = [conditions for conditions in own if (conditions, metric.name) not in cells]
+        if missing and (metric.everywhere or len(missing) == len(own)):
+            yield f"{metric.name} is missing under {missing[0]}"

@@ -27,6 +27,7 @@ from goatbench.registry import tasks
 from goatbench.spec import RunSpec
 from goatbench.training.checkpoint import load_checkpoint
 from goatbench.training.module import TrainingModule
+from goatbench.verify import gaps
 
 STEPS = 10
 COMMON = ["scale=smoke", "training.epochs=1", "training.batch_size=8", f"data.num_train={8 * STEPS}", "data.num_validation=7"]
@@ -92,7 +93,7 @@ def train_and_measure(specs: dict[str, RunSpec], folder: Path, world_size: int =
         values = [[m.metric, m.conditions, m.n, [v for v in (m.value, m.stderr) if v is not None]] for m in outcome.measurements]
         values += [[c.name, c.conditions, c.n, c.y] for c in outcome.curves]
         examples = [[e.metric, e.conditions, e.scores.tolist()] for e in outcome.examples]
-        found[name] = {"training": training, "values": values, "examples": examples}
+        found[name] = {"training": training, "values": values, "examples": examples, "gaps": [*gaps(outcome.measurements, task.card)]}
     return json.loads(json.dumps({"steps": steps, "tasks": found}))
 
 
@@ -153,7 +154,7 @@ def check(name: str, alone: dict, ranks: list[dict]) -> dict[str, float]:
         for mine, theirs in zip(rank["tasks"][name]["examples"], one["examples"], strict=True):
             assert mine[:2] == theirs[:2]
             assert mine[2] == pytest.approx(theirs[2], rel=1e-3), theirs[:2]  # in half precision
-    assert len(values) > 1
+    assert len(values) > 1 and not one["gaps"]  # else the record could not be submitted
     return {"relative_loss": max(losses), "values": len(values), "absolute_value": max(values)}
 
 
