@@ -112,12 +112,12 @@ def last_rows(layer: SelfAttention, x: Tensor, positions: Positions, num_rows: i
 
 
 def gradients(layer: SelfAttention, x: Tensor, positions: Positions, weight: Tensor) -> dict[str, Tensor]:
-    """Of <output, weight> over all tokens, for every trained parameter of the mechanism that the output depends on; in float64.
+    """Of <output, weight> over all tokens, for every trained parameter that the output of an exact_layer depends on (it has none but the
+    mechanism's); in float64.
 
     weight: [B, K, *] in any dtype.
     """
-    owners = [("scheme", layer.scheme), *([("inner", layer.inner)] if layer.inner.holds_position else [])]
-    named = {f"{owner}.{name}": p for owner, module in owners for name, p in module.named_parameters() if p.requires_grad}
+    named = {name: p for name, p in layer.named_parameters() if p.requires_grad}
     x, positions, mask, ahead = _embedded(layer, x, positions)
     out = layer(x, positions, mask)[:, ahead:]
     found = torch.autograd.grad(out, list(named.values()), weight.to(out.dtype), allow_unused=True) if named else ()

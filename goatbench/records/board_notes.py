@@ -194,15 +194,18 @@ def _mixed_sources(group: Group) -> Iterable[str]:
 
 
 def _models(group: Group) -> Iterable[str]:
-    """What records note about a row's model, once a row."""
+    """What records note about a row's model, with the rows that it is said of."""
+    said: dict[str, list[str]] = {}
     for name in sorted(group.rows):
         notes = {note for sample in group.rows[name].finished if sample.record.model is not None for note in sample.record.model.notes}
         for note in sorted(notes):
-            yield one_line(f"{name}: {note}")
+            said.setdefault(note, []).append(name)
+    yield from (one_line(f"{_listed(names)}: {note}", 1500) for note, names in said.items())
 
 
 def _missing(group: Group, metric: Metric) -> Iterable[str]:
-    """Reasons of the cells without a value: one line for each row and reason."""
+    """Reasons of the cells without a value: one line for each reason and columns, with the rows that it holds for."""
+    found: dict[tuple[str, str], list[str]] = {}
     for name in sorted(group.rows):
         reasons: dict[str, set[str]] = {}
         for sample in group.rows[name].finished:
@@ -210,7 +213,9 @@ def _missing(group: Group, metric: Metric) -> Iterable[str]:
                 if measurement.reason is not None:
                     reasons.setdefault(measurement.reason, set()).add(f"{value}")
         for reason, values in sorted(reasons.items()):
-            yield one_line(f"n/a: {name} at {', '.join(sorted(values))}: {reason}")
+            columns = ", ".join(sorted(values, key=lambda column: (len(column), column)))
+            found.setdefault((columns, reason), []).append(name)
+    yield from (one_line(f"n/a: {_listed(names)} at {where}: {reason}", 1500) for (where, reason), names in found.items())
 
 
 def _failed(group: Group) -> Iterable[str]:

@@ -53,6 +53,16 @@ def test_what_does_not_apply_says_why():
         outcome("rope", "task.multiples=[2]")
 
 
+@pytest.mark.parametrize(
+    ("attention", "parameter"), [("mta_conv", "inner.kernel_before"), ("diff_v2", "inner.lambda_proj.weight"), ("gated_headwise", "gate.weight")]
+)
+def test_parameters_beside_the_position_scheme_have_gradients_too(attention, parameter):
+    found = outcome(attention, "task.multiples=[4]")
+    bf16, fp16 = (cells(found, "gradient_error")[128, dtype, None].value for dtype in ("bf16", "fp16"))
+    assert parameter in {c.conditions["parameter"] for c in found.curves if c.name == "gradient_error"}
+    assert 1e-5 < fp16 < bf16 < 0.02
+
+
 FAR = "task.multiples=[16,32]"  # 512 and 1,024 tokens: fp16 holds every position, bf16 one in two, then one in four
 
 
