@@ -54,7 +54,8 @@ def test_what_does_not_apply_says_why():
 
 
 @pytest.mark.parametrize(
-    ("attention", "parameter"), [("mta_conv", "inner.kernel_before"), ("diff_v2", "inner.lambda_proj.weight"), ("gated_headwise", "gate.weight")]
+    ("attention", "parameter"),
+    [("mta_conv", "inner.kernel_before"), ("diff_v2", "inner.lambda_proj.weight"), ("gated_headwise", "gate.weight")],
 )
 def test_parameters_beside_the_position_scheme_have_gradients_too(attention, parameter):
     found = outcome(attention, "task.multiples=[4]")
