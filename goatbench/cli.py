@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from . import __version__
 from .bench_verbs import bench
 from .complaints import complain, one_line, usage_error
 from .completion import complete_job, complete_name_or_run, complete_override
@@ -30,6 +31,17 @@ app = typer.Typer(
 )
 app.add_typer(bench, name="bench")
 app.add_typer(data, name="data")
+
+
+def _version(is_asked: bool) -> None:
+    if is_asked:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _app(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False) -> None:
+    pass
 
 
 class Cfg(StrEnum):

@@ -7,7 +7,7 @@ import sys
 import pytest
 import yaml
 
-from goatbench import cli, listing
+from goatbench import __version__, cli, listing
 from goatbench.registry import attentions
 
 VERBS = ("run", "list", "show", "plan", "check", "leaderboard", "compare", "report", "submit", "export", "doctor")
@@ -223,6 +223,10 @@ def test_show_an_attention_tells_source_values_and_docstring(capsys):
 def test_bare_call_prints_help(capsys):
     code, out, _ = call(capsys)
     assert "Commands:" in out and code in (0, 2)
+
+
+def test_version(capsys):
+    assert call(capsys, "--version")[:2] == (0, f"{__version__}\n")
 
 
 def test_interrupt_is_130(monkeypatch, capsys):
