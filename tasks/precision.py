@@ -217,6 +217,7 @@ PRECISION = Precision(
         row_conditions=("dtype", "positions"),
         headline_rows={"dtype": ("bf16",)},
         controls=("nope",),
+        is_overall=False,
         expected_time={"smoke": "under 20 s", "embedded": "under a minute on one CPU core", "paper": "under a minute on one GPU"},
         source="own task; the staircase of one recency lane is in the released code of arXiv 2601.15380 (GOAT)",
     )

@@ -1,7 +1,7 @@
 """Across tasks: mean rank and gain over a baseline, with a bootstrap over seeds. A row that misses a task has no aggregate.
 
-Accuracies, bits and correlations have no common unit, so only ranks and relative gains are averaged. Tuning tasks (validation, half
-budget) and tasks whose headline is a cost are left out.
+Accuracies, bits and correlations have no common unit, so only ranks and relative gains are averaged. Left out are tuning tasks
+(validation, half budget), tasks whose headline is a cost or measures nothing trained, and rows of one seed, which no board ranks either.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import UsageError
+from ..progress import counted
 from .board import Board, Cell, Column, Row
 from .files import one_line
 from .grouping import Group, group_records
@@ -39,7 +40,8 @@ class TaskScores:
 def overall_boards(
     cards: Iterable[TaskCard], submitted: Sequence[RunRecord], local: Sequence[RunRecord], scale: str, against: str | None = None
 ) -> list[Board]:
-    """One board over all tasks with results at this scale, and one for each domain that has at least two of them."""
+    """A board for each domain with at least two tasks that have results at this scale; and one over all tasks, the first, where at least
+    two rows have them all, or there is no other."""
     found = [scores for card in cards if (scores := _scores(card, submitted, local, scale)) is not None]
     if not found:
         raise UsageError(f"no task has ranked results at scale {scale} yet: an overall table needs some")
@@ -48,13 +50,20 @@ def overall_boards(
         raise UsageError(f"--against {against}: no task has this row at scale {scale}; rows: {', '.join(known)}")
     domains = list(dict.fromkeys(task.card.domain for task in found))
     parts = {domain: [task for task in found if task.card.domain == domain] for domain in domains if len(domains) > 1}
-    sets = {"all domains" if len(domains) > 1 else domains[0]: found} | {name: part for name, part in parts.items() if len(part) > 1}
+    sets = {name: part for name, part in parts.items() if len(part) > 1}
+    if len(_complete(found)) > 1 or not sets:
+        sets = {"all domains" if len(domains) > 1 else domains[0]: found} | sets
     return [_board(name, part, scale, against) for name, part in sets.items()]
+
+
+def _complete(tasks: Sequence[TaskScores]) -> list[str]:
+    """Rows with a result in every task."""
+    return sorted(set.intersection(*(set(task.scores) for task in tasks)))
 
 
 def _scores(card: TaskCard, submitted: Sequence[RunRecord], local: Sequence[RunRecord], scale: str) -> TaskScores | None:
     metric = card.metric(card.primary_metric)
-    if card.name.endswith("_tuning") or metric.unit in COST_UNITS or metric.direction == "none":
+    if card.is_tuning or not card.is_overall or metric.unit in COST_UNITS or metric.direction == "none":
         return None
     kept = [[record for record in records if record.scale == scale] for records in (submitted, local)]
     groups = group_records(card, metric, *kept)
@@ -63,13 +72,13 @@ def _scores(card: TaskCard, submitted: Sequence[RunRecord], local: Sequence[RunR
     group = groups[0]  # the newest version, there the largest board
     headline = card.primary_conditions.get(card.column_condition)
     rivals = [row for row in group.rows.values() if row.is_plain and row.attention not in card.controls]
-    scores = {row.name: by_seed for row in rivals if has_learned(card, row) and (by_seed := scores_of(metric, row, headline))}
+    scores = {row.name: by_seed for row in rivals if has_learned(card, row) and len(by_seed := scores_of(metric, row, headline)) > 1}
     return TaskScores(card, metric, group, scores) if scores else None
 
 
 def _board(name: str, tasks: list[TaskScores], scale: str, against: str | None) -> Board:
     everyone = sorted({row for task in tasks for row in task.scores})
-    complete = [row for row in everyone if all(row in task.scores for task in tasks)]
+    complete = _complete(tasks)
     baselines = [task.baseline(against) for task in tasks]
     means, intervals = _aggregate(tasks, complete, baselines)
     columns = [Column(task.card.name, task.card.name + task.metric.arrow, is_score=True) for task in tasks]
@@ -85,7 +94,7 @@ def _board(name: str, tasks: list[TaskScores], scale: str, against: str | None) 
         rows.append(Row(row, cells, is_baseline=all(row == base for base in baselines)))
     rows.sort(key=lambda row: (("rank", row.name) not in means, means.get(("rank", row.name), 0.0), row.name))
     facts = {"kind": "overall", "task": "overall", "scale": scale, "tasks": [task.card.name for task in tasks], "baselines": baselines}
-    title = f"overall · {name} · {scale} · {len(tasks)} tasks"
+    title = f"overall · {name} · {scale} · {counted(len(tasks), 'task')}"
     return Board(title, tuple(columns), tuple(rows), tuple(_notes(tasks, complete, baselines, intervals)), facts)
 
 
@@ -144,7 +153,10 @@ def _aggregate_cell(key: str, mean: float, interval: tuple[float, float] | None)
 
 
 def _notes(tasks: list[TaskScores], complete: list[str], baselines: list[str | None], intervals: Mapping) -> Iterable[str]:
-    yield "a task's column: its headline, mean ± standard deviation over seeds; controls and rows that did not learn a task are not in it"
+    yield (
+        "a task's column: its headline, mean ± standard deviation over seeds; controls, rows of one seed and rows that did not learn "
+        "a task are not in it"
+    )
     if len(complete) > 1:
         listed = ", ".join(complete)
         yield f"mean rank: among the {len(complete)} rows that have a result in every task ({listed}); no other row has an aggregate"

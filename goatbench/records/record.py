@@ -322,9 +322,15 @@ class TaskCard(Strict):
     controls: tuple[str, ...] = ()  # attentions shown for comparison only, left out of ranks, e.g. ("nope",)
     per_seed: bool = False  # every seed's headline value is shown: of outcomes with two modes a mean says nothing
     learned: Learned | None = None  # when a row counts as having learned the task at all
+    is_overall: bool = True  # in the table across tasks; False: no performance of anything trained
     protocol_per_row: tuple[str, ...] = ()  # protocol fields that may differ between the rows of one board, e.g. ("tuned",)
     expected_time: dict[str, str]  # scale -> text
     source: str
+
+    @property
+    def is_tuning(self) -> bool:
+        """A sweep on validation at half budget that chose settings: no result."""
+        return self.name.endswith("_tuning")
 
     def metric(self, name: str) -> Metric:
         return next(m for m in self.metrics if m.name == name)

@@ -61,10 +61,6 @@ class TaskView:
     verdict: Verdict
     boards: list[BoardView]
 
-    @property
-    def is_tuning(self) -> bool:
-        """A sweep on validation that chose settings: no result, shown folded at the end of its domain."""
-        return self.card.name.endswith("_tuning")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +71,7 @@ class DomainView:
     level: Level
     text: str
     tasks: list[TaskView]  # results
-    tuning: list[TaskView]
+    tuning: list[TaskView]  # folded, at the end
 
 
 def build_page(
@@ -101,17 +97,17 @@ def embedded_json(data: Any) -> Markup:
 
 
 def _domain(name: str, tasks: list[tuple[TaskCard, list[Board], list[Group]]]) -> DomainView:
-    looks = looks_of([board for card, boards, _ in tasks if not card.name.endswith("_tuning") for board in boards])
+    looks = looks_of([board for card, boards, _ in tasks if not card.is_tuning for board in boards])
     views = [_task(card, boards, groups, looks) for card, boards, groups in tasks]
-    results = [view for view in views if not view.is_tuning]
+    results = [view for view in views if not view.card.is_tuning]
     pick, level, text = domain_verdict({view.card.name: view.verdict for view in results})
-    return DomainView(name, DOMAIN_TITLES.get(name, name), pick, level, text, results, [view for view in views if view.is_tuning])
+    return DomainView(name, DOMAIN_TITLES.get(name, name), pick, level, text, results, [view for view in views if view.card.is_tuning])
 
 
 def _task(card: TaskCard, boards: list[Board], groups: list[Group], looks: dict[str, Look]) -> TaskView:
     views = []
     for index, (board, group) in enumerate(zip(boards, groups, strict=True)):
-        is_drawn = not card.name.endswith("_tuning")
+        is_drawn = not card.is_tuning
         figures = figures_of(card, board, group, looks) if is_drawn else []
         anchor = f"{card.name}-{index}" if index else card.name
         views.append(BoardView(f"runs-{anchor}", board, details_of(card, board, group), figures, looks if is_drawn else {}))

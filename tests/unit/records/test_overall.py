@@ -67,12 +67,23 @@ def test_another_baseline_and_one_that_is_missing(cards, records):
 def test_a_domain_with_two_tasks_has_a_board_of_its_own(cards, records, make_record):
     third = cards[1].model_copy(update={"name": "toy_third"})
     task = {"name": "toy_third", "version": 2, "card_hash": "0123456789abcdef"}
-    more = [make_record(name, 0, {}, nll={"raw": {(512, 28): 1.0}}, run=300 + i, task=task) for i, name in enumerate(("rope", "fox"))]
-    everything, text = overall_boards([*cards, third], [*records, *more], [], "embedded")
+    seeds = {"rope": (0, 1), "fox": (2, 3), "goat": (0,)}
+    more = [
+        make_record(name, seed, {}, nll={"raw": {(512, 28): 1.0}}, run=300 + 10 * i + seed, task=task)
+        for i, name in enumerate(seeds)
+        for seed in seeds[name]
+    ]
+    (text,) = overall_boards([*cards, third], [*records, *more], [], "embedded")  # only rope has all three: no board of all domains
     assert text.title == "overall · text · embedded · 2 tasks"
-    assert {row.name for row in text.rows if "rank" in row.cells} == {"rope", "fox"}
-    assert not any("rank" in row.cells for row in everything.rows)  # fox misses the vision task, goat the third: rope is alone
-    assert text.rows[0].cells["rank"].interval is None  # one common seed in the third task: nothing to draw from
+    cells = {row.name: row.cells for row in text.rows}
+    assert {name for name, found in cells.items() if "rank" in found} == {"rope", "fox"}
+    assert cells["goat"]["tasks"].text == "1/2"  # one seed in the third task is ranked nowhere
+    assert cells["rope"]["rank"].interval is None  # no common seed in the third task: nothing to draw from
+
+
+def test_what_is_no_performance_of_anything_trained_is_left_out(cards, records):
+    (board,) = overall_boards([cards[0], cards[1].model_copy(update={"is_overall": False})], records, [], "embedded")
+    assert board.title == "overall · vision · embedded · 1 task"
 
 
 def test_nothing_to_show_is_an_error(cards, records):
