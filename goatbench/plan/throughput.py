@@ -8,8 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
+
 from ..records.costs import hardware_class
 from ..records.record import RunRecord, Status
+from ..spec import AttentionSpec
 
 SECONDS = "train_wall_seconds"
 
@@ -41,9 +44,11 @@ def measured(spec: Any, records: Iterable[RunRecord]) -> Throughput | None:
 
 
 def _mechanism(attention: Any) -> dict[str, Any]:
-    """What of an attention's configuration its speed depends on."""
-    parts = ("name", "lanes", "options", "options_1d", "options_2d")
-    return {key: attention.get(key) for key in parts} if isinstance(attention, dict) else {}
+    """What of an attention's configuration its speed may depend on; older records lack keys that have a default now."""
+    try:
+        return AttentionSpec.model_validate(attention).model_dump(exclude={"axes", "tuned"})
+    except ValidationError:
+        return {}
 
 
 def _rate(record: RunRecord, model: dict[str, Any]) -> float | None:

@@ -63,15 +63,22 @@ def extra_columns(group: Group) -> list[tuple[Column, dict[str, Cell]]]:
 def mark_pareto(rows: list[Row], scores: Mapping[str, float]) -> list[Row]:
     """Rows of which no other is at least as good and as cheap, and better in one of the two, by means. scores: higher is better."""
     costs = {row.name: row.cells[COST].number for row in rows if row.name in scores and COST in row.cells}
-    points = {name: (scores[name], -cost) for name, cost in costs.items() if cost is not None}
+    points = {name: (scores[name], cost) for name, cost in costs.items() if cost is not None}
     if len(points) < 2:
         return rows
+    best = undominated(points)
+    return [_marked(row, row.name in best) if row.name in points else row for row in rows]
+
+
+def undominated(points: Mapping[str, tuple[float, float]]) -> set[str]:
+    """points: (score, where higher is better, and cost) by name. Those than which no other is at least as good and as cheap, and better in
+    one of the two."""
     best, thriftiest = set(), float("-inf")
-    for score, thrift in sorted(set(points.values()), reverse=True):  # best first, of equally good ones the cheapest
+    for score, thrift in sorted({(score, -cost) for score, cost in points.values()}, reverse=True):  # of equally good ones the cheapest
         if thrift > thriftiest:
-            best.add((score, thrift))
+            best.add((score, -thrift))
             thriftiest = thrift
-    return [_marked(row, points[row.name] in best) if row.name in points else row for row in rows]
+    return {name for name, point in points.items() if point in best}
 
 
 def _marked(row: Row, holds: bool) -> Row:

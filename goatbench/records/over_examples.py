@@ -33,7 +33,7 @@ class ExampleFiles:
         self._loaded: dict[str, Loaded | None] = {}
 
     def of(self, record: RunRecord) -> Loaded | None:
-        """None if the run has stored none, or its file is missing or wrong."""
+        """None if the run has stored none, or no file of them is whole."""
         if record.examples is None:
             return None
         if record.run_id not in self._loaded:
@@ -46,12 +46,12 @@ class ExampleFiles:
         there = [path for path in paths if path.exists()]
         if not there:
             self.warnings.append(f"run {record.run_id}: its file of per-example scores is missing")
-            return None
-        try:
-            return read_examples(record, there[0])[1]
-        except UsageError as error:
-            self.warnings.append(str(error))
-            return None
+        for path in there:
+            try:
+                return read_examples(record, path)[1]
+            except UsageError as error:
+                self.warnings.append(str(error))
+        return None
 
 
 def over_examples(metric: Metric, row: RowSamples, other: RowSamples | None, column: Any, files: ExampleFiles) -> TwoLevelMean | None:

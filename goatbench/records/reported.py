@@ -77,9 +77,8 @@ def _board(table: ReportedTable) -> Board:
     for figure in table.figures:
         cells.setdefault(figure.row, {})[f"{figure.conditions[condition]}"] = Cell(metric.text(figure.value), number=figure.value)
     rows = tuple(Row(name, found, is_plain=False, is_reported=True) for name, found in cells.items())
-    arrow = "↑" if metric.direction == "higher" else "↓"
     unit = "%" if metric.percent else metric.unit
-    title = f"{table.task} · reported by {table.source.partition(',')[0]}, not measured here · {metric.name} ({unit}) {arrow}"
+    title = f"{table.task} · reported by {table.source.partition(',')[0]}, not measured here · {metric.name} ({unit}) {metric.arrow}"
     notes = [f"source: {table.source}, {table.place}", f"columns: {condition}; rows in the order of the source; not ranked, not tested"]
     notes += [table.note] if table.note else []
     notes += [f"{figure.row} at {figure.conditions[condition]}: {figure.note}" for figure in table.figures if figure.note]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from ..records.costs import undominated
 from .svg import BOTTOM, LEFT, RIGHT, TOP, WIDTH, Look, drawing, height_for, names, number, padded, tag, tick_texts, ticks, x_tick, y_axis
 
 
@@ -21,13 +22,10 @@ class Point:
 
 
 def frontier(points: Sequence[Point], is_higher_better: bool) -> list[Point]:
-    """The points that no other one beats or equals on both means, cheapest first."""
+    """The points whose means no other one beats, cheapest first."""
     sign = 1 if is_higher_better else -1
-    best: list[Point] = []
-    for point in sorted(points, key=lambda p: (p.cost, -sign * p.quality, p.name)):
-        if not best or sign * point.quality > sign * best[-1].quality:
-            best.append(point)
-    return best
+    best = undominated({p.name: (sign * p.quality, p.cost) for p in points})
+    return sorted((p for p in points if p.name in best), key=lambda p: (p.cost, p.name))
 
 
 def cost_chart(

@@ -95,7 +95,7 @@ def _by_cost(card: TaskCard, board: Board, group: Group, looks: Mapping[str, Loo
     column, metric = headline(board), card.metric(card.primary_metric)
     points: dict[str, list[Point]] = {}
     for row in _measured(board, column.key if column else ""):
-        if row.name not in group.rows or row.is_control:
+        if row.name not in group.rows or row.is_control or row.is_unlearned:
             continue
         samples = group.rows[row.name].finished
         measured = [cost for sample in samples for cost in training_costs(sample)]

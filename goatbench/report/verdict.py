@@ -49,8 +49,7 @@ def verdict(board: Board, axis: str) -> Verdict:
     ranked = [row for row in board.rows if row.rank]
     aside = _aside(board, column, ranked)
     if column is None or len(ranked) < 2:
-        reason = f"Only {ranked[0].name} has two seeds" if ranked else "No row has two seeds"
-        return Verdict(Level.UNRANKED, " ".join([f"{reason}, so nothing is ranked.", *aside]))
+        return Verdict(Level.UNRANKED, " ".join([f"{_why_unranked(board, column, ranked)}, so nothing is ranked.", *aside]))
     place = min(_place(row) for row in ranked)
     first = [row for row in ranked if _place(row) == place]
     rest = [row.name for row in ranked if _place(row) != place]
@@ -66,6 +65,14 @@ def verdict(board: Board, axis: str) -> Verdict:
     level = Level.CLEAR if len(first) == 1 else Level.PARTLY if rest else Level.OPEN
     sentence = " ".join([f"{where}{core}{worse}.", *aside])
     return Verdict(level, sentence, tuple(row.name for row in first), tuple(row.name for row in ranked), seeds)
+
+
+def _why_unranked(board: Board, column: Column | None, ranked: list[Row]) -> str:
+    if column is None:
+        return "Neither end of this metric is better"
+    if not ranked and any(row.is_unlearned for row in board.rows):
+        return "No row with two seeds has learned the task"
+    return f"Only {ranked[0].name} has two seeds" if ranked else "No row has two seeds"
 
 
 def domain_verdict(verdicts: Mapping[str, Verdict]) -> tuple[str, Level, str]:

@@ -159,6 +159,15 @@ def test_wall_time_comes_from_committed_records_of_the_same_model():
     assert f"{len(rates)} records of goat on AMD EPYC" in found.source
 
 
+def test_another_inner_or_gate_is_another_mechanism():
+    records = [*iter_records(RESULTS, [], ("lm_length",))]
+    plain, gated = (compose(["task=lm_length", "attention=rope", *more]).spec for more in ([], ["attention.gate=headwise"]))
+    (rope,) = (record for record in records if record.row.attention == "rope" and record.seed == 0)
+    other = next(record for record in records if record.row.attention == "alibi")
+    assert "of rope" in measured(plain, [rope, other, other]).source
+    assert "of alibi" in measured(gated, [rope, other, other]).source  # neither is the same: that with the most records
+
+
 def test_a_model_that_nobody_has_trained_has_no_wall_time():
     (job,) = plan("task=needle", "scale=smoke", "attention=nope", "trainer=gpu")
     assert job.seconds is None

@@ -100,6 +100,16 @@ def test_published_files_are_found_by_the_record_s_place(card, records, answers,
     assert next(row for row in board.rows_in_detail() if row.name == "goat").cells["512"].interval is not None
 
 
+def test_a_damaged_own_file_does_not_hide_the_published_one(card, records, answers, tmp_path):
+    (tmp_path / "results").mkdir()
+    submit([record.run_id for record in records], tmp_path / "results", tmp_path / "runs")
+    (tmp_path / "runs" / records[0].run_id / EXAMPLES).write_bytes(b"torn")
+    files = ExampleFiles(tmp_path / "runs", tmp_path / "results", warnings := [])
+    (board,) = build_boards(card, records, against="rope", examples=files)
+    assert next(row for row in board.rows_in_detail() if row.name == "goat").cells["512"].interval is not None
+    assert len(warnings) == 1
+
+
 @pytest.mark.parametrize("break_it", ["missing", "changed", "none stored", "other examples"])
 def test_a_seed_without_scores_means_no_interval(card, make_record, records, tmp_path, break_it):
     """An interval over two of three seeds would not be that of the cell."""

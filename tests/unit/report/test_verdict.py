@@ -69,6 +69,13 @@ def test_one_seed_each_ranks_nothing():
     assert found.sentence == "No row has two seeds, so nothing is ranked. First on one seed: rope (1.10)."
 
 
+def test_other_reasons_why_nothing_is_ranked():
+    none_learned = verdict(board(row("rope", 1.1, is_unlearned=True), row("goat", 1.2, is_unlearned=True)), "context")
+    assert none_learned.sentence.startswith("No row with two seeds has learned the task, so nothing is ranked.")
+    described = Board("t@v1 · embedded · entropy (nats) ↕", (Column("1", "512 (1)↕"),), (row("rope", 1.1), row("goat", 1.2)))
+    assert verdict(described, "context").sentence.startswith("Neither end of this metric is better, so nothing is ranked.")
+
+
 def ranked(first: str, rest: str = "", level: Level = Level.PARTLY) -> Verdict:
     return Verdict(level, "", tuple(first.split()), tuple(f"{first} {rest}".split()), (3, 3))
 
