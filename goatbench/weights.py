@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from .errors import UsageError
+from .records.files import lock
 from .records.record import Budget, Cost, TrainingInfo
 from .spec import RunSpec
 
@@ -101,5 +101,5 @@ def _locked(folder: Path) -> Iterator[None]:
         hint = "set runs_dir=PATH to a folder you can write"
         raise UsageError(f"cannot write checkpoints under {folder.parent}: {error.strerror}; {hint}") from None
     with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        lock(file)
         yield

@@ -1,6 +1,5 @@
 """Sweeps: what is skipped, what a failing job does to the others, Ctrl-C. The children are small scripts."""
 
-import errno
 import json
 import os
 import signal
@@ -251,18 +250,6 @@ def test_a_retraining_waits_for_its_turn_and_trains(tmp_path):
     job = launch.Job([], "again", "20260131t120000-0123abcd-000001", str(tmp_path), 1, key_of(spec), spec)
     launch.Sweep([job], 1, lambda job: child("")).run()
     assert job.state == "crashed"  # it was started, and left no record
-
-
-def test_a_file_system_without_locks_runs_every_job(tmp_path, monkeypatch):
-    def refuse(*arguments):
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-    monkeypatch.setattr("fcntl.flock", refuse)
-    key = ("c" * 64, 1, "d", "s")
-    for _ in range(2):
-        lock = lock_job(str(tmp_path), key)
-        assert lock is not None
-        lock.close()
 
 
 def test_the_child_command_is_one_run():
