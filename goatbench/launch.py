@@ -142,7 +142,7 @@ def _job_key(spec: Any) -> Key:
 
 
 class Sweep:
-    """Starts children, watches them, and on Ctrl-C, SIGTERM or a closed terminal ends them, each by its own process group."""
+    """Starts children, watches them, and on Ctrl-C, SIGTERM, a closed terminal or an error ends them, each by its own process group."""
 
     def __init__(self, jobs: list[Job], parallel: int, command_of: Callable[[Job], list[str]]) -> None:
         self.jobs, self.parallel, self.command_of = jobs, parallel, command_of
@@ -154,11 +154,13 @@ class Sweep:
             with SweepDisplay(self.jobs, self.parallel) as display:
                 try:
                     self._work(display)
-                except KeyboardInterrupt:
-                    interrupted = True
+                except BaseException as stop:
                     for number in handlers:  # ending them takes a moment that must not be cut short
                         signal.signal(number, signal.SIG_IGN)
                     self._end_children()
+                    if not isinstance(stop, KeyboardInterrupt):
+                        raise
+                    interrupted = True
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)

@@ -178,6 +178,25 @@ def alive(pid):
         return False
 
 
+@pytest.mark.parametrize("error", [UsageError("no room"), OSError(28, "No space left on device")])
+def test_an_error_in_mid_sweep_ends_the_children_that_run(tmp_path, monkeypatch, error):
+    """The second job cannot be started while the first one sleeps."""
+    jobs, start = make_jobs(tmp_path, ["sleeps", "cannot start"]), launch._start
+
+    def start_first(job, *more):
+        if job is jobs[1]:
+            raise error
+        start(job, *more)
+
+    monkeypatch.setattr(launch, "_start", start_first)
+    with pytest.raises(type(error)) as caught:
+        launch.Sweep(jobs, 2, lambda job: child("import time; time.sleep(60)")).run()
+    try:
+        assert caught.value is error and jobs[0].process.returncode == -signal.SIGTERM
+    finally:
+        jobs[0].process.kill()
+
+
 def other_process(script):
     """A process that has locked the job KEY of the folder RUNS when this returns."""
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
