@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from . import rank_decision
 from .errors import UsageError
 from .records.files import lock
 from .records.record import Budget, Cost, TrainingInfo
@@ -21,7 +22,7 @@ SUMS = ("steps", "samples", "train_cpu_seconds", "train_wall_seconds", "train_wa
 def trained(spec: RunSpec, task: Any, net: Any, data: Any, record: dict[str, Any], training_hash: str, rank: int) -> list[Cost]:
     """Puts the weights of this training hash into `net`, from its checkpoint or trained now, and into `record` what training did.
 
-    Returns what the training cost, whoever paid for it. Of several ranks the first one holds the lock.
+    Returns what the training cost, whoever paid for it. Of several ranks the first one holds the lock and decides for all.
     """
     checkpoint = Path(spec.runs_dir) / CHECKPOINTS / training_hash / WEIGHTS
     with _locked(checkpoint.parent) if rank == 0 else contextlib.nullcontext():
@@ -70,7 +71,15 @@ def _load_or_train(
     """(meta, reused). Runs that need the same weights train them once."""
     from .training.checkpoint import load_checkpoint
 
-    if checkpoint.exists() and (not spec.retrain or _trained_by(checkpoint) == run_id):
+    folder = Path(spec.runs_dir) / run_id
+    is_one_of_several = spec.trainer.devices * spec.trainer.num_nodes > 1
+    if is_one_of_several and rank > 0:
+        is_there = rank_decision.decided(folder) == rank_decision.REUSE
+    else:
+        is_there = checkpoint.exists() and (not spec.retrain or _trained_by(checkpoint) == run_id)
+    if is_one_of_several and rank == 0:
+        rank_decision.decide(folder, rank_decision.REUSE if is_there else rank_decision.TRAIN)
+    if is_there:
         meta = load_checkpoint(checkpoint, net)
         return meta, meta["run_id"] != run_id  # its own: the run was stopped in its evaluation and has been started again
     task.train(spec, net, data, checkpoint, meta={"run_id": run_id})
