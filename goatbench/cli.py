@@ -90,10 +90,12 @@ def run(
         raise UsageError(f"-j {jobs} needs -m: a single run is one process")
     if multirun and (run_id or cfg):
         raise UsageError("-m goes with neither --cfg nor --run-id")
+    if dry_run and cfg:
+        raise UsageError("--cfg prints the configuration, --dry-run what would be started: give one of them")
     if multirun or dry_run:
         from .launch import launch
 
-        raise typer.Exit(launch(overrides, jobs=jobs, config_dir=config_dir, dry_run=dry_run))
+        raise typer.Exit(launch(overrides, jobs=jobs, config_dir=config_dir, dry_run=dry_run, run_id=run_id))
     from .compose import compose
     from .records.store import check_runs_dir
 
@@ -106,7 +108,7 @@ def run(
     if composed.spec.launch.kind == "slurm":
         from .launch import launch
 
-        raise typer.Exit(launch(overrides, config_dir=config_dir))
+        raise typer.Exit(launch(overrides, config_dir=config_dir, run_id=run_id))
     _handle_signals()
     spec = composed.spec
     check_runs_dir(spec.runs_dir)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
 from .errors import UsageError
 from .records.canonical import digest
+from .records.files import lock
 from .records.layout import RECORD
 from .records.record import RunRecord, Status
 from .records.store import read_record
@@ -40,20 +39,14 @@ def finished_run(runs_dir: str, key: Key) -> RunRecord | None:
 
 
 def lock_job(runs_dir: str, key: Key) -> BinaryIO | None:
-    """The job's lock file, open and locked; None while another process has it. The lock falls when the file is closed here and in every
-    process that has inherited it, however they end. Some clusters' file systems have no locks: there, nothing is locked."""
+    """The job's lock file, open and locked (records.files.lock); None while another process has it."""
     path = Path(runs_dir) / LOCKS / digest(list(key))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("ab")
     except OSError as error:
         raise UsageError(f"cannot create {path}: {error.strerror}; set runs_dir=PATH to a folder you can write") from None
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not lock(file, wait=False):
         file.close()
         return None
-    except OSError as error:
-        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-            raise
     return file

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import rank_failures
+from . import rank_decision, rank_failures
 from .errors import PreemptedError, RankError, RefusedError, UsageError
 from .interruption import plain_stop
 from .records.canonical import digest
@@ -81,6 +81,9 @@ def execute(composed: Composed, run_id: str | None = None, sweep_id: str | None 
     """
     spec = composed.spec
     run_id = run_id or (os.environ.get(rank_failures.RUN_ID) if rank() > 0 else None)
+    is_one_of_several = spec.trainer.devices * spec.trainer.num_nodes > 1
+    if run_id is None and is_one_of_several and _is_started_with_the_others(spec):
+        raise UsageError("processes that start together need one run id: give each the same --run-id, as 20260131t120000-0123abcd-45ef67")
     task = tasks.get(spec.task.name)
     code, plugins = _code(spec)
     record: dict[str, Any] = dict(
@@ -107,13 +110,14 @@ def execute(composed: Composed, run_id: str | None = None, sweep_id: str | None 
         config_hash=spec.config_hash, source_hash=code.source_hash,
     )  # fmt: skip
     rank_failures.forget(folder.path)  # of an earlier attempt with this run id
+    rank_decision.forget(folder.path)
     status, error = Status.OK, None
-    is_one_of_several = spec.trainer.devices * spec.trainer.num_nodes > 1
     os.environ[rank_failures.RUN_ID] = record["run_id"]
     try:
         with _watch_ranks(folder, record) if is_one_of_several else contextlib.nullcontext():
             _run(spec, task, record, folder.path)
     except PreemptedError:
+        rank_decision.forget(folder.path)
         raise
     except RefusedError as refusal:
         folder.finish(RunRecord(**record, status=Status.FAILED, error=_error(refusal), finished_at=_now()))
@@ -186,6 +190,11 @@ def rank(devices: int = 1) -> int:
     if "RANK" in os.environ:
         return int(os.environ["RANK"])
     return int(os.environ.get("NODE_RANK", "0")) * devices + int(os.environ.get("LOCAL_RANK", "0"))
+
+
+def _is_started_with_the_others(spec: RunSpec) -> bool:
+    """By torchrun, by Slurm, or by hand on each machine; not by Lightning, which starts the others from the first."""
+    return spec.trainer.num_nodes > 1 or "RANK" in os.environ or int(os.environ.get("SLURM_NTASKS", "1")) > 1
 
 
 @plain_stop()

@@ -22,7 +22,7 @@ from .elsewhere import Key, finished_keys, finished_run, lock_job
 from .errors import PREEMPTED, UsageError
 from .progress import counted, tell
 from .records.record import RunRecord, Status
-from .records.store import check_runs_dir, iter_records, new_run_id, read_record
+from .records.store import check_run_id, check_runs_dir, iter_records, new_run_id, read_record
 from .spec import RunSpec
 from .sweep_display import SweepDisplay
 
@@ -66,12 +66,21 @@ class Job:
         return lines[-1] if lines else ""
 
 
-def launch(overrides: list[str], jobs: int = 1, config_dir: str | None = None, dry_run: bool = False) -> int:
-    """Run the sweep, `jobs` at a time; with launch=slurm submit it. dry_run: only print what would be started.
+def launch(
+    overrides: list[str], jobs: int = 1, config_dir: str | None = None, dry_run: bool = False, run_id: str | None = None
+) -> int:
+    """Run the sweep, `jobs` at a time; with launch=slurm submit it. dry_run: only print what would be started. run_id: of the one job,
+    which goes on; None: new ones.
 
     Exit code: 0 all finished (submitted), 1 some failed, 130 interrupted.
     """
     planned, skipped = plan(overrides, config_dir)
+    if run_id is not None:
+        check_run_id(run_id)
+        if len(planned) + skipped > 1:
+            raise UsageError(f"--run-id {run_id} is one run, these are {len(planned) + skipped} jobs: give it with the one that goes on")
+        for job in planned:
+            job.run_id = run_id
     if skipped:
         total = skipped + len(planned)
         print(f"skipped {skipped} of {total} jobs: finished already (same configuration, task version, data and source)", flush=True)
@@ -142,7 +151,7 @@ def _job_key(spec: Any) -> Key:
 
 
 class Sweep:
-    """Starts children, watches them, and on Ctrl-C, SIGTERM or a closed terminal ends them, each by its own process group."""
+    """Starts children, watches them, and on Ctrl-C, SIGTERM, a closed terminal or an error ends them, each by its own process group."""
 
     def __init__(self, jobs: list[Job], parallel: int, command_of: Callable[[Job], list[str]]) -> None:
         self.jobs, self.parallel, self.command_of = jobs, parallel, command_of
@@ -154,11 +163,13 @@ class Sweep:
             with SweepDisplay(self.jobs, self.parallel) as display:
                 try:
                     self._work(display)
-                except KeyboardInterrupt:
-                    interrupted = True
+                except BaseException as stop:
                     for number in handlers:  # ending them takes a moment that must not be cut short
                         signal.signal(number, signal.SIG_IGN)
                     self._end_children()
+                    if not isinstance(stop, KeyboardInterrupt):
+                        raise
+                    interrupted = True
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from . import rank_decision
 from .errors import UsageError
+from .records.files import lock
 from .records.record import Budget, Cost, TrainingInfo
 from .spec import RunSpec
 
 CHECKPOINTS = "checkpoints"
 WEIGHTS = "weights.pt"
-SKIPPED = "skipped"  # in the meta of weights, if there were any: examples that training left out as unreadable
 SUMS = ("steps", "samples", "train_cpu_seconds", "train_wall_seconds", "train_wait_seconds")  # of a training, over its stages
 
 
 def trained(spec: RunSpec, task: Any, net: Any, data: Any, record: dict[str, Any], training_hash: str, rank: int) -> list[Cost]:
     """Puts the weights of this training hash into `net`, from its checkpoint or trained now, and into `record` what training did.
 
-    Returns what the training cost, whoever paid for it. Of several ranks the first one holds the lock.
+    Returns what the training cost, whoever paid for it. Of several ranks the first one holds the lock and decides for all.
     """
     checkpoint = Path(spec.runs_dir) / CHECKPOINTS / training_hash / WEIGHTS
     with _locked(checkpoint.parent) if rank == 0 else contextlib.nullcontext():
@@ -55,7 +55,7 @@ def trained(spec: RunSpec, task: Any, net: Any, data: Any, record: dict[str, Any
         said = f"first stage: {first['steps']:,} steps, {first['samples']:,} samples, learning rate {meta['first_learning_rate']:g}, "
         said += f"{first['selected_on']} {first['selected_value']:.4f} in epoch {first['selected_epoch']}"
         record["notes"] = [*record.get("notes", []), f"{said}; steps, samples and costs hold it too, epochs are those of the last stage"]
-    record["data"] = data.info.model_copy(update={"skipped": meta.get(SKIPPED, 0)})
+    record["data"] = data.info.model_copy(update={"skipped": len(meta.get("unreadable", []))})
     peak = max(fit["peak_memory_bytes"], first["peak_memory_bytes"] if first else 0)
     return [
         Cost(name="train_cpu_seconds", value=total["train_cpu_seconds"], unit="s", method="process CPU time, rank 0"),
@@ -68,16 +68,21 @@ def trained(spec: RunSpec, task: Any, net: Any, data: Any, record: dict[str, Any
 def _load_or_train(
     spec: RunSpec, task: Any, net: Any, data: Any, checkpoint: Path, run_id: str, rank: int
 ) -> tuple[dict[str, Any], bool]:
-    """(meta, reused). Runs that need the same weights train them once. How many examples training had to skip stands beside them."""
-    from .training.checkpoint import load_checkpoint, read_checkpoint, save_checkpoint
+    """(meta, reused). Runs that need the same weights train them once."""
+    from .training.checkpoint import load_checkpoint
 
-    if checkpoint.exists() and (not spec.retrain or _trained_by(checkpoint) == run_id):
+    folder = Path(spec.runs_dir) / run_id
+    is_one_of_several = spec.trainer.devices * spec.trainer.num_nodes > 1
+    if is_one_of_several and rank > 0:
+        is_there = rank_decision.decided(folder) == rank_decision.REUSE
+    else:
+        is_there = checkpoint.exists() and (not spec.retrain or _trained_by(checkpoint) == run_id)
+    if is_one_of_several and rank == 0:
+        rank_decision.decide(folder, rank_decision.REUSE if is_there else rank_decision.TRAIN)
+    if is_there:
         meta = load_checkpoint(checkpoint, net)
         return meta, meta["run_id"] != run_id  # its own: the run was stopped in its evaluation and has been started again
     task.train(spec, net, data, checkpoint, meta={"run_id": run_id})
-    if rank == 0 and (skipped := data.info.skipped):  # known only now
-        weights, meta = read_checkpoint(checkpoint)
-        save_checkpoint(checkpoint, weights, {**meta, SKIPPED: skipped})
     return load_checkpoint(checkpoint, net), False
 
 
@@ -101,5 +106,5 @@ def _locked(folder: Path) -> Iterator[None]:
         hint = "set runs_dir=PATH to a folder you can write"
         raise UsageError(f"cannot write checkpoints under {folder.parent}: {error.strerror}; {hint}") from None
     with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        lock(file)
         yield

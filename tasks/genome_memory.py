@@ -76,11 +76,19 @@ class GenomeMemory(GenomeTask):
         return StepData(DataInfo(name="random_bases", fingerprint=self.fingerprint(spec), counts=counts, source=TOKENS))
 
     def model_info(self, spec: GenomeRunSpec, net: Decoder) -> dict[str, Any]:
-        """The kernels are those of the longest length, on the device of the run; parameters are those of the training length."""
+        """The kernels are those of the longest length that memory suffices for, on the device of the run; parameters are those of the
+        training length."""
         from goatbench.models import model_info
+        from goatbench.training.memory import is_out_of_memory
         from goatbench.training.step_cost import kernels_at
 
-        train, evaluation = kernels_at(spec, max(spec.evaluation.lengths), BATCH, device_of(spec))
+        for length in sorted(set(spec.evaluation.lengths), reverse=True):
+            try:
+                train, evaluation = kernels_at(spec, length, BATCH, device_of(spec))
+                break
+            except RuntimeError as error:  # the cells of this length will say so
+                if not is_out_of_memory(error) or length == min(spec.evaluation.lengths):
+                    raise
         return {**model_info(net), "kernel_train": train, "kernel_eval": evaluation}
 
     def protocol(self, spec: GenomeRunSpec) -> dict[str, Any]:

@@ -110,12 +110,11 @@ class VisionTask:
             from goatbench.training.stages import begin_with
 
             def earlier(stage: VisionRunSpec, its_net: GoatViT, weights: Path) -> None:
-                its_data = self.data(stage)
-                self.train(stage, its_net, its_data, weights, {"run_id": meta["run_id"]})
-                data.load_state_dict(its_data.state_dict())  # an image that neither stage could read counts once
+                self.train(stage, its_net, self.data(stage), weights, {"run_id": meta["run_id"]})
 
             done = begin_with(first, net, checkpoint, meta["run_id"], self.model, earlier)
-            meta = {**meta, "first_fit": done, "first_learning_rate": first.learning_rate}
+            data.count_unreadable(done["unreadable"])  # an image that neither stage could read counts once
+            meta = {**meta, "first_fit": done["fit"], "first_learning_rate": first.learning_rate}
         steps = spec.training.epochs * data.steps_per_epoch
         module = Classifier(net, spec.training, spec.data.augmentation, spec.learning_rate, steps, spec.model.num_classes, spec.seed)
         fit(module, data, spec.trainer, spec.training.epochs, checkpoint, seed=spec.seed, meta=meta, retrain=spec.retrain)

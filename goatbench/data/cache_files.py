@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import UsageError
-from ..records.files import replacing
+from ..records.files import lock, replacing
 
 FORMAT_VERSION = 1
 TEMPORARY = ".unfinished-"
@@ -52,11 +51,9 @@ def stamp(path: Path) -> str:
 def locked(folder: Path) -> Iterator[None]:
     """One process at a time; the system releases the lock when its holder dies."""
     with _open_lock(folder / "lock") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not lock(file, wait=False):
             print(f"waiting for another process that is preparing {folder.name}", file=sys.stderr, flush=True)
-            fcntl.flock(file, fcntl.LOCK_EX)
+            lock(file)
         yield
 
 

@@ -82,10 +82,14 @@ class ImageData(lightning.LightningDataModule):
         return combine(getattr(self.source, "training_fingerprint", whole), self.data, ("train", "validation"))
 
     @property
+    def unreadable(self) -> list[int]:
+        """Positions in the training split of images that were left out so far: by this process and its workers, and by all ranks up to
+        the last checkpoint and from the end of training on."""
+        return self._training_set.unreadable.nonzero().flatten().tolist() if "_training_set" in self.__dict__ else []
+
+    @property
     def skipped(self) -> int:
-        """Unreadable training images that were left out so far, each counted once: by this process and its workers, and by all ranks
-        up to the last checkpoint and from the end of training on."""
-        return int(self._training_set.unreadable.sum()) if "_training_set" in self.__dict__ else 0
+        return len(self.unreadable)
 
     @property
     def info(self) -> DataInfo:
@@ -176,6 +180,11 @@ class ImageData(lightning.LightningDataModule):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._training_set.unreadable.copy_(state_dict["unreadable"])
+
+    def count_unreadable(self, positions: list[int]) -> None:
+        """Images that an earlier training on the same split had to leave out: each counts once."""
+        for position in positions:
+            self._training_set.unreadable[position] = 1
 
     def teardown(self, stage: str) -> None:
         """Lightning calls this on every rank when training is done."""

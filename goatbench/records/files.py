@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import stat
@@ -11,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from pydantic import ValidationError
 
@@ -22,6 +23,7 @@ from .record import SCHEMA_VERSION, RunRecord
 MAX_RECORD_BYTES = 8 * 2**20
 CURE = "; restore the file from a copy, or remove its folder and run it again"  # for a broken record that the user has named
 ADVICE = "nothing was left there: make room or choose another folder"
+_NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS}
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
@@ -47,6 +49,22 @@ def replace_atomic(path: Path, content: bytes) -> None:
     """Like `create_exclusive`, but takes the place of what is there."""
     with replacing(path) as file:
         file.write(content)
+
+
+def lock(file: IO, *, wait: bool = True) -> bool:
+    """Lock the open file against every other process; False if one has it and wait is not set.
+
+    The lock falls when the file is closed here and in every process that has inherited it, however they end. Some clusters' file
+    systems have no locks: there, nothing is locked.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    return True
 
 
 def write_output(path: Path | str, text: str, option: str = "--out") -> None:

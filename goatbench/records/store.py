@@ -74,6 +74,12 @@ def new_run_id(config_hash: str) -> str:
     return f"{datetime.now(UTC):%Y%m%dt%H%M%S}-{config_hash[:8]}-{secrets.token_hex(3)}"
 
 
+def check_run_id(run_id: str) -> None:
+    """UsageError if it is none."""
+    if not re.fullmatch(RUN_ID_PATTERN, run_id):
+        raise UsageError(f"run id {run_id!r} does not look like 20260131t120000-0123abcd-45ef67")
+
+
 def check_runs_dir(runs_dir: str) -> None:
     """UsageError if a file stands where the folder is or would be made."""
     path = next((path for path in (Path(runs_dir), *Path(runs_dir).parents) if os.path.lexists(path)), None)
@@ -90,8 +96,7 @@ class RunFolder:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "runs_dir", Path(self.runs_dir))
-        if not re.fullmatch(RUN_ID_PATTERN, self.run_id):
-            raise UsageError(f"run id {self.run_id!r} does not look like 20260131t120000-0123abcd-45ef67")
+        check_run_id(self.run_id)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:

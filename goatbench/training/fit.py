@@ -62,7 +62,8 @@ def fit(
     retrain: bool = False,
 ) -> FitResult:
     """Trains for `epochs` epochs with a validation after each; then `module.net` holds the weights of the best epoch, and so does
-    the checkpoint, whose meta is `meta` and the result under "fit".
+    the checkpoint, whose meta is `meta`, the result under "fit", and under "unreadable" the training examples that `data` says it has
+    left out.
 
     All random draws of training (drop path, mixup) come from (seed, rank) alone, however many numbers initialisation has used:
     equal for every attention. `data` must shard its batches over the ranks itself. Raises TimeLimitError, FloatingPointError.
@@ -88,7 +89,8 @@ def fit(
         trainer.fit(module, datamodule=data, ckpt_path=start, weights_only=True)
         result = watch.result(trainer, checkpoints.resumed_at)
         if trainer.is_global_zero:
-            save_checkpoint(checkpoint_path, watch.best_weights, {**(meta or {}), "fit": asdict(result)})
+            whole_meta = {**(meta or {}), "fit": asdict(result), "unreadable": getattr(data, "unreadable", [])}
+            save_checkpoint(checkpoint_path, watch.best_weights, whole_meta)
             checkpoints.path.unlink(missing_ok=True)
         trainer.strategy.barrier()
     module.net = whole

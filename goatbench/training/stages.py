@@ -20,7 +20,7 @@ def begin_with(
     build: Callable[[RunSpec], nn.Module],
     train: Callable[[RunSpec, nn.Module, Path], None],
 ) -> dict[str, Any]:
-    """Gives `net` the weights of the stage `first`, which lie below those of `checkpoint`, and returns what that training did ("fit").
+    """Gives `net` the weights of the stage `first`, which lie below those of `checkpoint`, and returns their meta (as of fit.fit).
 
     Weights of a stage that an earlier start has finished are taken as they are; of another run than run_id not if first.retrain is set.
     build: the net of a stage (drop path has a rate of its own); it begins with the weights of `net`. train: writes the best weights.
@@ -30,4 +30,4 @@ def begin_with(
         earlier = build(first)
         earlier.load_state_dict(net.state_dict())
         train(first, earlier, done)
-    return load_checkpoint(done, net)["fit"]
+    return load_checkpoint(done, net)

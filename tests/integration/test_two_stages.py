@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +13,9 @@ import pytest
 import torch
 
 from goatbench.compose import compose
-from goatbench.errors import UsageError
+from goatbench.errors import PreemptedError, UsageError
 from goatbench.execute import execute
+from goatbench.training.classifier import Classifier
 
 SMALL = ["task=vit_res224", "scale=smoke", "attention=learned_absolute", "data.num_train=256", "training.epochs=1"]
 NO_DROP_PATH = "pretraining.drop_path=0"  # each rank draws its own
@@ -101,6 +104,35 @@ def test_unreadable_images_of_both_stages_count_once_and_stay_with_the_weights(c
     other = run(configs, tmp_path / "runs", "evaluation.crop_pct=0.9", "evaluation.base_crop_pct=1.0")
     assert (trained.training.reused, other.training.reused) == (False, True)
     assert (trained.data.skipped, other.data.skipped) == (3, 3)
+
+
+def test_unreadable_images_are_counted_by_the_run_that_goes_on(configs, tmp_path, monkeypatch):
+    """Stopped between the stages, and by a signal in the very last step, after which the weights are there already."""
+    from goatbench.training import fit as fitting
+
+    real, stops = fitting.fit, [True, True]
+
+    def fit(module, data, trainer, epochs, *rest, **more):
+        data._training_set.unreadable[[1, 2] if epochs == 2 else [2, 3]] = 1
+        if epochs == 1 and stops.pop():
+            if stops:
+                raise PreemptedError("stopped between the stages")
+            monkeypatch.setattr(Classifier, "check_finite", last_step_stops)
+        return real(module, data, trainer, epochs, *rest, **more)
+
+    def last_step_stops(self, loss):
+        if self.global_step == 3:
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    def go_on():
+        overrides = [*SMALL, "recipe=short_first", "training.batch_size=64", f"runs_dir={tmp_path}"]
+        return execute(compose(overrides, configs), "20260131t120000-0123abcd-45ef67")
+
+    monkeypatch.setattr(fitting, "fit", fit)
+    for steps in ("stopped between the stages", "stopped after 4 steps"):
+        with pytest.raises(PreemptedError, match=steps):
+            go_on()
+    assert go_on().data.skipped == 3
 
 
 def test_two_processes_train_the_same_two_stages(configs, tmp_path):

@@ -32,6 +32,7 @@ MISTAKES = [
     (["run", "--cfg", "jb"], "Invalid value for '--cfg'"),
     (["run", "--config-dir", "/nowhere/at/all"], "--config-dir /nowhere/at/all is not a folder"),
     (["run", "-m", "--cfg", "job"], "-m goes with neither"),
+    (["run", "--dry-run", "--cfg", "job"], "--cfg prints the configuration, --dry-run what would be started"),
     (["rnu"], "No such command 'rnu'"),
     (["run", "--sede", "1"], "No such option"),
     (["run", "--runs-dir", "there"], "(write runs_dir=PATH)"),

@@ -1,6 +1,5 @@
 """Sweeps: what is skipped, what a failing job does to the others, Ctrl-C. The children are small scripts."""
 
-import errno
 import json
 import os
 import signal
@@ -179,6 +178,25 @@ def alive(pid):
         return False
 
 
+@pytest.mark.parametrize("error", [UsageError("no room"), OSError(28, "No space left on device")])
+def test_an_error_in_mid_sweep_ends_the_children_that_run(tmp_path, monkeypatch, error):
+    """The second job cannot be started while the first one sleeps."""
+    jobs, start = make_jobs(tmp_path, ["sleeps", "cannot start"]), launch._start
+
+    def start_first(job, *more):
+        if job is jobs[1]:
+            raise error
+        start(job, *more)
+
+    monkeypatch.setattr(launch, "_start", start_first)
+    with pytest.raises(type(error)) as caught:
+        launch.Sweep(jobs, 2, lambda job: child("import time; time.sleep(60)")).run()
+    try:
+        assert caught.value is error and jobs[0].process.returncode == -signal.SIGTERM
+    finally:
+        jobs[0].process.kill()
+
+
 def other_process(script):
     """A process that has locked the job KEY of the folder RUNS when this returns."""
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
@@ -251,18 +269,6 @@ def test_a_retraining_waits_for_its_turn_and_trains(tmp_path):
     job = launch.Job([], "again", "20260131t120000-0123abcd-000001", str(tmp_path), 1, key_of(spec), spec)
     launch.Sweep([job], 1, lambda job: child("")).run()
     assert job.state == "crashed"  # it was started, and left no record
-
-
-def test_a_file_system_without_locks_runs_every_job(tmp_path, monkeypatch):
-    def refuse(*arguments):
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-    monkeypatch.setattr("fcntl.flock", refuse)
-    key = ("c" * 64, 1, "d", "s")
-    for _ in range(2):
-        lock = lock_job(str(tmp_path), key)
-        assert lock is not None
-        lock.close()
 
 
 def test_the_child_command_is_one_run():

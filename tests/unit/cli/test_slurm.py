@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from goatbench import launch, slurm
+from goatbench.cli import main
 from goatbench.compose import compose
 from goatbench.errors import PREEMPTED, UsageError
 
@@ -67,6 +68,23 @@ def test_the_default_is_local(printed):
     (line,) = printed(["task=lm_length", "scale=smoke"])
     assert line.startswith(sys.executable) and " -m goatbench run --run-id 2" in line
     assert compose(["task=lm_length", "launch=slurm"]).spec.identity == compose(["task=lm_length"]).spec.identity
+
+
+RUN_ID = "20260131t120000-0123abcd-45ef67"
+
+
+@pytest.mark.parametrize(("kind", "more"), [("local", ["--dry-run"]), ("slurm", ["--dry-run"]), ("slurm", [])])
+def test_a_run_that_goes_on_keeps_its_id(kind, more, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(launch, "_job_key", lambda spec: (spec.config_hash, 1, "", ""))
+    monkeypatch.setattr(slurm, "_submit", lambda executor, ranks: print(ranks[0].command) or [SimpleNamespace(job_id=7)])
+    monkeypatch.setattr("shutil.which", lambda name: name)
+    words = [f"launch={kind}", "task=lm_length", "scale=smoke", f"runs_dir={tmp_path}"]
+    with pytest.raises(SystemExit) as ended:
+        main(["run", *more, "--run-id", RUN_ID, *words])
+    assert ended.value.code == 0 and RUN_ID in capsys.readouterr().out
+    for run_id, extra, said in ((RUN_ID, ["seed=0,1"], "is one run, these are 2 jobs"), ("mine", [], "run id 'mine' does not look like")):
+        with pytest.raises(UsageError, match=said):
+            launch.launch([*words, *extra], dry_run=True, run_id=run_id)
 
 
 def test_a_checkpoint_waits_for_the_run_and_comes_back_with_the_same_command(tmp_path):

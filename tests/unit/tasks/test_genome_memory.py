@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from goatbench.compose import compose
 from goatbench.records.record import RunRecord
@@ -48,6 +49,28 @@ def test_a_point_out_of_memory_has_a_reason_and_the_others_go_on(outcome):
     assert cells["tokens_per_second", 128, "estimate"].reason == "not applicable: fake tensors compute nothing"
     curves = {curve.conditions["method"]: (curve.x, curve.y) for curve in outcome.curves}
     assert curves == {"allocations": ([64.0], [3.0]), "rss": ([64.0, 128.0], [5.0, 5.0]), "estimate": ([64.0, 128.0], [3.0, 3.0])}
+
+
+def test_the_kernels_are_those_of_the_longest_length_that_memory_suffices_for(monkeypatch):
+    """An out of memory there ends no run: the cells of that length say so."""
+    asked = []
+
+    def kernels_at(spec, length, batch, device):
+        asked.append(length)
+        if length > largest:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return f"train-{length}", f"eval-{length}"
+
+    monkeypatch.setattr(step_cost, "kernels_at", kernels_at)
+    spec = compose(["task=genome_memory", "scale=smoke", "attention=rope", "evaluation.lengths=[64,256,128]"]).spec
+    task = tasks.get("genome_memory")
+    for largest, tried in ((256, [256]), (64, [256, 128, 64])):
+        asked.clear()
+        found = task.model_info(spec, task.model(spec))
+        assert asked == tried and (found["kernel_train"], found["kernel_eval"]) == (f"train-{largest}", f"eval-{largest}")
+    largest = 0
+    with pytest.raises(torch.OutOfMemoryError):  # nothing could be measured
+        task.model_info(spec, task.model(spec))
 
 
 @pytest.mark.slow
