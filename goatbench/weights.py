@@ -11,22 +11,26 @@ from typing import Any
 from . import rank_decision
 from .errors import UsageError
 from .records.files import lock
+from .records.grouping import hardware_class
 from .records.record import Budget, Cost, TrainingInfo
 from .spec import RunSpec
 
 CHECKPOINTS = "checkpoints"
 WEIGHTS = "weights.pt"
+HARDWARE = "hardware"  # in the meta of weights: what they were trained on
 SUMS = ("steps", "samples", "train_cpu_seconds", "train_wall_seconds", "train_wait_seconds")  # of a training, over its stages
 
 
 def trained(spec: RunSpec, task: Any, net: Any, data: Any, record: dict[str, Any], training_hash: str, rank: int) -> list[Cost]:
     """Puts the weights of this training hash into `net`, from its checkpoint or trained now, and into `record` what training did.
 
-    Returns what the training cost, whoever paid for it. Of several ranks the first one holds the lock and decides for all.
+    Returns what the training cost, whichever run paid for it; nothing if that was on another kind of machine, whose costs are not to be
+    compared with this one's. Of several ranks the first one holds the lock and decides for all.
     """
+    here = hardware_class(record["environment"])
     checkpoint = Path(spec.runs_dir) / CHECKPOINTS / training_hash / WEIGHTS
     with _locked(checkpoint.parent) if rank == 0 else contextlib.nullcontext():
-        meta, reused = _load_or_train(spec, task, net, data, checkpoint, record["run_id"], rank)
+        meta, reused = _load_or_train(spec, task, net, data, checkpoint, {"run_id": record["run_id"], HARDWARE: here}, rank)
     if spec.trainer.precision == "bf16-true":
         net.bfloat16()  # as it was trained, wherever that was done: weights that are found again come into a float32 net
     fit, first = meta["fit"], meta.get("first_fit")
@@ -56,6 +60,9 @@ def trained(spec: RunSpec, task: Any, net: Any, data: Any, record: dict[str, Any
         said += f"{first['selected_on']} {first['selected_value']:.4f} in epoch {first['selected_epoch']}"
         record["notes"] = [*record.get("notes", []), f"{said}; steps, samples and costs hold it too, epochs are those of the last stage"]
     record["data"] = data.info.model_copy(update={"skipped": len(meta.get("unreadable", []))})
+    if (there := meta.get(HARDWARE, here)) != here:
+        record["notes"] = [*record.get("notes", []), f"trained on {there}: what training cost there is left out"]
+        return []
     peak = max(fit["peak_memory_bytes"], first["peak_memory_bytes"] if first else 0)
     return [
         Cost(name="train_cpu_seconds", value=total["train_cpu_seconds"], unit="s", method="process CPU time, rank 0"),
@@ -66,11 +73,12 @@ def trained(spec: RunSpec, task: Any, net: Any, data: Any, record: dict[str, Any
 
 
 def _load_or_train(
-    spec: RunSpec, task: Any, net: Any, data: Any, checkpoint: Path, run_id: str, rank: int
+    spec: RunSpec, task: Any, net: Any, data: Any, checkpoint: Path, its_meta: dict[str, str], rank: int
 ) -> tuple[dict[str, Any], bool]:
-    """(meta, reused). Runs that need the same weights train them once."""
+    """(meta, reused). Runs that need the same weights train them once. its_meta: for the weights, if this run trains them."""
     from .training.checkpoint import load_checkpoint
 
+    run_id = its_meta["run_id"]
     folder = Path(spec.runs_dir) / run_id
     is_one_of_several = spec.trainer.devices * spec.trainer.num_nodes > 1
     if is_one_of_several and rank > 0:
@@ -82,7 +90,7 @@ def _load_or_train(
     if is_there:
         meta = load_checkpoint(checkpoint, net)
         return meta, meta["run_id"] != run_id  # its own: the run was stopped in its evaluation and has been started again
-    task.train(spec, net, data, checkpoint, meta={"run_id": run_id})
+    task.train(spec, net, data, checkpoint, meta=its_meta)
     return load_checkpoint(checkpoint, net), False
 
 

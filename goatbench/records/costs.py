@@ -22,7 +22,7 @@ def training_costs(sample: Sample) -> Iterator[tuple[str, float]]:
     """(hardware class and method, value) of what a run's training cost, if it is known."""
     for cost in sample.record.costs:
         if cost.name == TRAINING_COST:
-            yield f"{hardware_class(sample.record)}, {cost.method}", cost.value
+            yield f"{hardware_class(sample.record.environment)}, {cost.method}", cost.value
             return
 
 

@@ -7,7 +7,7 @@ no other run of its seed finished.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -173,13 +173,12 @@ def _method(card: TaskCard, record: RunRecord) -> Key:
 def _hardware(metric: Metric, record: RunRecord) -> Key:
     """Where the metric is a time or a speed, the kind of hardware; where it is memory, the GPU (all processors count bytes alike)."""
     if metric.unit == "s" or metric.unit.endswith("/s"):
-        return {"hardware": hardware_class(record)}
+        return {"hardware": hardware_class(record.environment)}
     return {"hardware": record.environment.get("gpu") or "CPU"} if metric.unit == "MiB" else {}
 
 
-def hardware_class(record: RunRecord) -> str:
-    """What CPU-seconds depend on: 'AMD EPYC, 1 thread', '8 x H100'."""
-    environment = record.environment
+def hardware_class(environment: Mapping[str, Any]) -> str:
+    """What CPU-seconds depend on: 'AMD EPYC, 1 thread', '8 x H100'. environment: a record's."""
     if environment.get("gpu"):
         return f"{environment.get('gpu_count') or 1} x {environment['gpu']}"
     threads = environment.get("threads")
