@@ -110,7 +110,7 @@ class ToyAttention(retrieval.Retrieval):
         return softmax_only(CausalTask.model(self, spec))
 
     def measure(self, spec: ToyRunSpec, net: Decoder, data: SyntheticData, folder: Path | None) -> Outcome:
-        return measure(spec, net, {context: data.test_windows(context) for context in contexts_of(spec)}, folder)
+        return measure(spec, net, {context: data.windows(spec.task.split, context) for context in contexts_of(spec)}, folder)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ def induction_ceiling() -> float:
     """Of naming the symbol that occurs most often before the question, on the test's own sequences: every place of the answer is as
     likely, so it is right in (how often that symbol occurs) / (places)."""
     spec = compose(["task=induction", "scale=embedded"]).spec
-    tokens = tasks.get("induction").data(spec).test_windows(spec.model.seq_len).tokens.numpy()
+    tokens = tasks.get("induction").data(spec).windows("test", spec.model.seq_len).tokens.numpy()
     most = [np.bincount(row[row != row[-1]], minlength=OTHERS + 1).max() for row in tokens[:, :-1]]
     return float(np.mean(most)) / (spec.model.seq_len - 2)
 
