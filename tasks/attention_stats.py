@@ -123,8 +123,7 @@ class StoryAttention(babilong.Babilong):
         return softmax_only(CausalTask.model(self, spec))
 
     def measure(self, spec: StoryRunSpec, net: Decoder, data: StoryData, folder: Path | None) -> Outcome:
-        tests = data.tests(spec.task.split, sorted({1, *spec.task.multiples}))
-        return measure(spec, net, {windows.context: windows for _, windows in tests}, folder)
+        return measure(spec, net, {windows.context: windows for _, windows in self._tests(spec, data)}, folder)
 
 
 def softmax_only(net: Decoder) -> Decoder:
