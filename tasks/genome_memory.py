@@ -76,11 +76,10 @@ class GenomeMemory(GenomeTask):
         return StepData(DataInfo(name="random_bases", fingerprint=self.fingerprint(spec), counts=counts, source=TOKENS))
 
     def model_info(self, spec: GenomeRunSpec, net: Decoder) -> dict[str, Any]:
-        """The kernels are those of the longest length, on the device of the run; parameters are those of the training length."""
+        """The kernels are those of the longest length that fits, on the device of the run; parameters are those of the training length."""
         from goatbench.models import model_info
-        from goatbench.training.step_cost import kernels_at
 
-        train, evaluation = kernels_at(spec, max(spec.evaluation.lengths), BATCH, device_of(spec))
+        train, evaluation = _kernels(spec)
         return {**model_info(net), "kernel_train": train, "kernel_eval": evaluation}
 
     def protocol(self, spec: GenomeRunSpec) -> dict[str, Any]:
@@ -114,6 +113,21 @@ class GenomeMemory(GenomeTask):
                     curves.append(Curve(name="peak_mib", unit="MiB", x_name="length", x=x, y=y, n=BATCH, conditions={"method": method}))
         artifacts = _plot(curves, spec.attention.name, folder) if folder is not None and curves else []
         return Outcome(measurements=measurements, curves=curves, artifacts=artifacts)
+
+
+def _kernels(spec: GenomeRunSpec) -> tuple[str, str]:
+    """Of training and evaluation; a length that memory does not suffice for is left to `measure`, which says so of each point."""
+    from goatbench.training.memory import is_out_of_memory
+    from goatbench.training.step_cost import kernels_at
+
+    *longer, shortest = sorted(set(spec.evaluation.lengths), reverse=True)
+    for length in longer:
+        try:
+            return kernels_at(spec, length, BATCH, device_of(spec))
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+    return kernels_at(spec, shortest, BATCH, device_of(spec))
 
 
 def _measurements(result: dict[str, Any], method: str, where: dict[str, Any]) -> Iterator[Measurement]:

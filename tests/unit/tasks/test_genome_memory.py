@@ -50,6 +50,22 @@ def test_a_point_out_of_memory_has_a_reason_and_the_others_go_on(outcome):
     assert curves == {"allocations": ([64.0], [3.0]), "rss": ([64.0, 128.0], [5.0, 5.0]), "estimate": ([64.0, 128.0], [3.0, 3.0])}
 
 
+def test_a_length_that_does_not_fit_ends_no_run_before_it_is_measured(monkeypatch):
+    asked = []
+
+    def kernels_at(spec, length, batch, device):
+        asked.append(length)
+        if length > 64:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 byte")
+        return "sdpa-flash", "sdpa-math"
+
+    monkeypatch.setattr(step_cost, "kernels_at", kernels_at)
+    spec = compose(["task=genome_memory", "scale=smoke", "attention=rope", "evaluation.lengths=[64,256,128]"]).spec
+    task = tasks.get("genome_memory")
+    info = task.model_info(spec, task.model(spec))
+    assert (info["kernel_train"], info["kernel_eval"], asked) == ("sdpa-flash", "sdpa-math", [256, 128, 64])
+
+
 @pytest.mark.slow
 def test_a_run_at_scale_smoke(tmp_path):
     command = [sys.executable, "-P", "-m", "goatbench", "run", "task=genome_memory", "scale=smoke", "attention=rope"]
