@@ -5,6 +5,7 @@ The answer is one word, the most likely one behind the question: what greedy gen
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,6 +104,10 @@ class Babilong(CausalTask):
                 costs += evaluation_costs(result, "tokens", {"length": windows.context} | variant)
         learned = next((m.value for m in measurements if m.conditions["qa"] == ALL and m.value is not None), 0.0)
         notes = [] if learned >= LEARNED else [f"not learned at the shortest length: accuracy {100 * learned:.1f} %, below 60 %"]
+        usual = self.card.metric("accuracy").chance
+        chance = next((m.value for m in measurements if m.conditions.get("reference") == "chance"), usual)
+        if not math.isclose(chance, usual):
+            notes.append(f"chance of these questions: accuracy {100 * chance:.1f} %")
         return Outcome(measurements=measurements, costs=costs, notes=notes)
 
 

@@ -35,3 +35,11 @@ def test_what_the_stories_cannot_give_is_known_before_training(tmp_path, overrid
         return
     with pytest.raises(UsageError, match=says):
         task.check(spec, data)
+
+
+@pytest.mark.parametrize(("questions", "notes"), [("qa1,qa2,qa3,qa4,qa5", []), ("qa5,qa1", ["chance of these questions: accuracy 15.5 %"])])
+def test_another_chance_than_the_cards_is_noted(questions, notes):
+    wanted = [f"data.questions=[{questions}]", "data.num_test=2", "task.multiples=[1]"]
+    task, spec = tasks.get("babilong"), compose(["task=babilong", "scale=smoke", "attention=nope", *wanted]).spec
+    found = task.measure(spec, task.model(spec), task.data(spec), None).notes
+    assert [note for note in found if "chance" in note] == notes  # (1/7 + 1/6) / 2
