@@ -83,7 +83,8 @@ def reproduction_lines(old: RunRecord, new: RunRecord) -> tuple[list[str], bool]
     lines = [f"repeated as {new.run_id}: {new.status}"]
     if new.status is not Status.OK:
         lines.append(f"  {new.error.kind}: {new.error.message}" if new.error else "  no reason given")
-    before, after = ({_key(m): m for m in record.measurements} for record in (old, new))
+    details = tasks.get(old.task.name).card.column_details if old.task.name in tasks else ()
+    before, after = ({_key(m, details): m for m in record.measurements} for record in (old, new))
     equal = 0
     for key in dict.fromkeys([*before, *after]):
         a, b = before.get(key), after.get(key)
@@ -132,8 +133,9 @@ def _flat(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         yield prefix, values
 
 
-def _key(measurement: Measurement) -> tuple[str, str]:
-    return measurement.metric, canonical_json(measurement.conditions)
+def _key(measurement: Measurement, details: tuple[str, ...]) -> tuple[str, str]:
+    """details: conditions that the column decides, which a later version of the task may word otherwise."""
+    return measurement.metric, canonical_json({key: value for key, value in measurement.conditions.items() if key not in details})
 
 
 def _where(measurement: Measurement | None) -> str:

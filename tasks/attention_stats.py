@@ -110,7 +110,7 @@ class ToyAttention(retrieval.Retrieval):
         return softmax_only(CausalTask.model(self, spec))
 
     def measure(self, spec: ToyRunSpec, net: Decoder, data: SyntheticData, folder: Path | None) -> Outcome:
-        return measure(spec, net, {context: data.test_windows(context) for context in contexts_of(spec)}, folder)
+        return measure(spec, net, {context: data.windows(spec.task.split, context) for context in contexts_of(spec)}, folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +123,7 @@ class StoryAttention(babilong.Babilong):
         return softmax_only(CausalTask.model(self, spec))
 
     def measure(self, spec: StoryRunSpec, net: Decoder, data: StoryData, folder: Path | None) -> Outcome:
-        tests = data.tests(spec.task.split, sorted({1, *spec.task.multiples}))
-        return measure(spec, net, {windows.context: windows for _, windows in tests}, folder)
+        return measure(spec, net, {windows.context: windows for _, windows in self._tests(spec, data)}, folder)
 
 
 def softmax_only(net: Decoder) -> Decoder:

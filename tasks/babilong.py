@@ -5,10 +5,12 @@ The answer is one word, the most likely one behind the question: what greedy gen
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from goatbench.errors import UsageError
 from goatbench.records.record import Cost, Learned, Measurement, Metric, Outcome, TaskCard
 from goatbench.spec import StoryRunSpec
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from goatbench.data.stories.module import StoryData
+    from goatbench.data.stories.sources import Tests
     from goatbench.models.decoder import Decoder
 
 ALL = "all"  # the five kinds together
@@ -74,10 +77,17 @@ class Babilong(CausalTask):
     def protocol(self, spec: StoryRunSpec) -> dict[str, Any]:
         return CausalTask.protocol(self, spec) | {"tokens": "words", "questions": " ".join(spec.data.questions)}
 
+    def check(self, spec: StoryRunSpec, data: StoryData) -> None:
+        if not sum(1 for _ in self._tests(spec, data)):
+            raise UsageError(f"data.path={spec.data.path} has no row of data.questions {', '.join(spec.data.questions)}: choose others")
+
+    def _tests(self, spec: StoryRunSpec, data: StoryData) -> Tests:
+        return data.tests(spec.task.split, sorted({1, *spec.task.multiples}))
+
     def measure(self, spec: StoryRunSpec, net: Decoder, data: StoryData, folder: Path | None) -> Outcome:
         measurements: list[Measurement] = []
         costs: list[Cost] = []
-        for where, windows in data.tests(spec.task.split, sorted({1, *spec.task.multiples})):
+        for where, windows in self._tests(spec, data):
             conditions = where | {"split": spec.task.split}
             if net.max_positions is not None and windows.context > net.max_positions:
                 kinds = (ALL, *dict.fromkeys(windows.kinds))
@@ -94,6 +104,10 @@ class Babilong(CausalTask):
                 costs += evaluation_costs(result, "tokens", {"length": windows.context} | variant)
         learned = next((m.value for m in measurements if m.conditions["qa"] == ALL and m.value is not None), 0.0)
         notes = [] if learned >= LEARNED else [f"not learned at the shortest length: accuracy {100 * learned:.1f} %, below 60 %"]
+        usual = self.card.metric("accuracy").chance
+        chance = next((m.value for m in measurements if m.conditions.get("reference") == "chance"), usual)
+        if not math.isclose(chance, usual):
+            notes.append(f"chance of these questions: accuracy {100 * chance:.1f} %")
         return Outcome(measurements=measurements, costs=costs, notes=notes)
 
 

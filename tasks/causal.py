@@ -117,7 +117,7 @@ def unit_contradictions(measurements: Iterable[Measurement]) -> Iterator[str]:
         if "nll_nats" not in found:
             continue
         nats = found["nll_nats"].value
-        same = {"bits_per_base": nats / math.log(2), "bits_per_byte": nats / math.log(2), "perplexity": math.exp(nats)}
+        same = {"bits_per_base": nats / math.log(2), "perplexity": math.exp(nats)}
         for name, value in same.items():
             if name in found and not math.isclose(found[name].value, value, rel_tol=1e-6):
                 yield f"{name} = {found[name].value:g}, but nll_nats = {nats:g} means {value:g} ({canonical_json(conditions)})"

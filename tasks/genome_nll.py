@@ -69,14 +69,13 @@ class GenomeNll(GenomeTask):
     """`goatbench run task=genome_nll`."""
 
     def check(self, spec: GenomeRunSpec, data: GenomeData) -> None:
-        data.windows(spec.task.split)
+        _windows(data, spec.task.split)
 
     def measure(self, spec: GenomeRunSpec, net: Decoder, data: GenomeData, folder: Path | None) -> Outcome:
         split = spec.task.split
-        windows = data.windows(split)
+        windows, masked = _windows(data, split)
         forward, other = _both_strands(spec, net, data, windows, split)
         parts = list(_window_parts(data, windows, split, forward, other))
-        masked = data.windows("masked") if split == "test" and data.has_split("masked") else windows
         if masked is not windows:
             parts += _masked_parts(evaluate(spec, net, data, masked, "scoring repeats"))
         else:
@@ -112,6 +111,12 @@ def _pooled(measurements: list[Measurement]) -> Iterator[str]:
         if n != whole.n or not math.isclose(mean, whole.value, rel_tol=1e-6):
             who = f" of {name}" if name else ""
             yield f"the regions{who} pool to {mean:g} nats over {n} bases, the whole says {whole.value:g} over {whole.n}"
+
+
+def _windows(data: GenomeData, split: str) -> tuple[EvaluationWindows, EvaluationWindows]:
+    """(of the split, those that tell repeats apart: of the split `masked` where there is one)."""
+    windows = data.windows(split)
+    return windows, data.windows("masked") if split == "test" and data.has_split("masked") else windows
 
 
 def _both_strands(

@@ -151,7 +151,7 @@ def _cut(spans: TextWindows, context: int) -> TextWindows:
 
 
 def _conditions(spec: TextRunSpec, protocol: str, context: int) -> dict[str, Any]:
-    stride = spec.evaluation.num_targets if protocol == SAME_TARGET else context
+    stride = context if protocol == NON_OVERLAPPING else spec.evaluation.num_targets
     return {
         "multiple": context // spec.model.seq_len, "context": context, "protocol": protocol, "window": context, "stride": stride,
         "split": spec.task.split,

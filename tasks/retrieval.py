@@ -115,7 +115,7 @@ class Retrieval(CausalTask):
             if net.max_positions is not None and length > net.max_positions:
                 measurements += [absent(metric, conditions, out_of_range(net)) for metric in self.card.metrics]
                 continue
-            windows = data.validation_windows if spec.task.split == "validation" else data.test_windows(length)
+            windows = data.windows(spec.task.split, length)
             for variant, applied in length_variants(net, length, base):
                 with applied:
                     label = " ".join((f"{problem.name}: {length} tokens", *variant.values()))

@@ -79,7 +79,22 @@ class CopyMixture(Recall):
             costs += evaluation_costs(result, "tokens", {"length": length})
         ((_, windows),) = self.windows(spec, data, spec.model.seq_len)
         parts = _parts(_rows(net, windows, spec.model.seq_len), spec.model.seq_len)
-        return Outcome(measurements=measurements, costs=costs, curves=_curves(parts), artifacts=_plot(folder, spec.attention.name, parts))
+        notes, artifacts = _chance_note(spec.model.seq_len), _plot(folder, spec.attention.name, parts)
+        return Outcome(measurements=measurements, costs=costs, curves=_curves(parts), artifacts=artifacts, notes=notes)
+
+
+def _chance_note(length: int) -> list[str]:
+    """Where a blind guess and attention to every key alike do not have the card's chance at the training length."""
+    import numpy as np
+
+    from goatbench.data.text.mixture_problem import best_possible, true_rows
+    from goatbench.metrics.prior_parts import total_variation
+
+    flat = np.tril(np.ones((length, length))) / np.arange(1, length + 1)[:, None]
+    excess, error = math.log(24) - best_possible(length).nll_nats, float(total_variation(flat, true_rows(length))[1:].mean())
+    if math.isclose(excess, GUESS_EXCESS, abs_tol=1e-4) and math.isclose(error, FLAT_ERROR, abs_tol=1e-4):
+        return []
+    return [f"chance at {length} tokens: excess {excess:.4f} nats, prior and attention error {100 * error:.1f} %"]
 
 
 def _rows(net: Decoder, windows: Any, length: int) -> dict[str, np.ndarray | None]:

@@ -39,7 +39,7 @@ class Recall(Retrieval):
 
     def windows(self, spec: ToyRunSpec, data: SyntheticData, length: int) -> Iterator[tuple[dict[str, Any], SyntheticTest]]:
         """Further conditions of a cell, and its sequences."""
-        yield {}, data.validation_windows if spec.task.split == "validation" else data.test_windows(length)
+        yield {}, data.windows(spec.task.split, length)
 
     def measure(self, spec: ToyRunSpec, net: Decoder, data: SyntheticData, folder: Path | None) -> Outcome:
         measurements: list[Measurement] = []
@@ -65,10 +65,9 @@ class Mqar(Recall):
     def windows(self, spec: ToyRunSpec, data: SyntheticData, length: int) -> Iterator[tuple[dict[str, Any], SyntheticTest]]:
         from goatbench.data.text.recall_problems import PAIRS as NUMBERS
         from goatbench.data.text.recall_problems import fitting, mqar
-        from goatbench.data.text.synthetic import SyntheticTest
 
         for count in fitting(NUMBERS, length):
-            yield {PAIRS: count}, SyntheticTest(mqar((count,)), length, spec.evaluation.depths, spec.data.num_test)
+            yield {PAIRS: count}, data.windows(spec.task.split, length, mqar((count,)))
 
 
 def answer_measurements(result: LikelihoodResult, conditions: dict[str, Any]) -> list[Measurement]:

@@ -223,11 +223,12 @@ def _measurements(result: Evaluation, base: Evaluation, conditions: dict[str, An
 
 
 def _examples(result: Evaluation, conditions: dict[str, Any]) -> list[Examples]:
-    """Of each image, whether it was right and its NLL; half precision, as there are thousands."""
+    """Of each image, whether it was right and its NLL; half precision, as there are thousands, unless one is beyond it."""
     import numpy as np
 
     correct = np.unpackbits(np.frombuffer(result.correct, np.uint8), count=result.n).astype(bool)
-    return [Examples("top1", conditions, correct), Examples("nll_nats", conditions, result.image_nll_nats.astype(np.float16))]
+    dtype = np.float16 if result.image_nll_nats.max() <= np.finfo(np.float16).max else np.float32
+    return [Examples("top1", conditions, correct), Examples("nll_nats", conditions, result.image_nll_nats.astype(dtype))]
 
 
 def _task(name: str, headline: int, summary: str, expected_time: dict[str, str]) -> VisionTask:

@@ -67,11 +67,11 @@ class LogPrior:
             integers=self.integers + tuple((self.num_lanes + lane, bound) for lane, bound in other.integers),
         )
 
-    def row_offset(self) -> Tensor | None:
-        """Row terms [B|1, H, Q] (None: zero): what the prior adds to a whole row, in the dtype of the lanes."""
+    def row_offset(self, dtype: torch.dtype) -> Tensor | None:
+        """Row terms [B|1, H, Q] (None: zero): what the prior adds to a whole row. dtype: of the product of lanes."""
         offset = self.q_term
         if self.row_lanes is not None:
-            offset = _add(offset, -(self.q_lanes * self.row_lanes).sum(-1))
+            offset = _add(offset, -(self.q_lanes.to(dtype) * self.row_lanes.to(dtype)).sum(-1))
         return offset
 
     def dense(
@@ -94,10 +94,7 @@ class LogPrior:
         if self.q_lanes is not None:
             k_lanes = _per_query_head(self.k_lanes.to(dtype), num_heads)
             total = total + self.q_lanes.to(dtype) @ k_lanes.transpose(-1, -2)
-        offset = self.q_term
-        if self.row_lanes is not None:
-            offset = _add(offset, -(self.q_lanes.to(dtype) * self.row_lanes.to(dtype)).sum(-1))
-        if offset is not None:
+        if (offset := self.row_offset(dtype)) is not None:
             total = total + offset.to(dtype)[..., None]
         if self.k_term is not None:
             total = total + _per_query_head(self.k_term.to(dtype), num_heads)[..., None, :]

@@ -27,7 +27,6 @@ class ImageData(lightning.LightningDataModule):
     batch_size is that of an optimizer step: over all ranks, and over `accumulate` batches of the loader. rank and world_size are
     the trainer's once one is attached. With Lightning's distributed strategies
     set Trainer(use_distributed_sampler=False): the samplers here shard by themselves, and without padding.
-    start_method: how worker processes start ('fork', 'spawn', None: the platform's default).
     UsageError for whatever is wrong with names, folders, files, or classes that do not fit the model.
     """
 
@@ -43,11 +42,10 @@ class ImageData(lightning.LightningDataModule):
         accumulate: int = 1,
         rank: int = 0,
         world_size: int = 1,
-        start_method: str | None = None,
     ) -> None:
         super().__init__()
         self.data, self.model, self.evaluation = data, model, evaluation
-        self.seed, self.batch_size, self.num_workers, self.start_method = seed, batch_size, num_workers, start_method
+        self.seed, self.batch_size, self.num_workers = seed, batch_size, num_workers
         self.accumulate, self._rank, self._world_size = accumulate, rank, world_size
         self._splits: dict[str, Split] = {}
         self.source = load_source(data)
@@ -213,6 +211,5 @@ class ImageData(lightning.LightningDataModule):
             drop_last=drop_last,
             pin_memory=torch.cuda.is_available(),
             persistent_workers=workers > 0,
-            multiprocessing_context=self.start_method if workers else None,
             generator=torch.Generator(),  # its own: a loader must not move the global stream that dropout draws from
         )

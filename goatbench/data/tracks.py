@@ -53,11 +53,6 @@ class FastaRecord(NamedTuple):
     codes: NDArray[np.uint8]
 
 
-def windows_of(contig: str, start: int, window: int, values: Sequence[float] | NDArray[np.float64]) -> list[Window]:
-    """The rows of a track whose values follow each other every `window` bases from `start` on."""
-    return [Window(contig, start + i * window, start + (i + 1) * window, float(value)) for i, value in enumerate(values)]
-
-
 def write_bedgraph(path: Path | str, rows: Iterable[Window], chrom_sizes: Mapping[str, int] | None = None) -> None:
     """Text track, six digits, sorted by contig and start; the last window is cut at the contig end where `chrom_sizes` has it.
 

@@ -32,19 +32,6 @@ def gc_track(codes: NDArray[np.uint8], window: int) -> Track:
     return gc_percent(np.concatenate([codes, np.full(missing, 4, np.uint8)]).reshape(-1, window))
 
 
-def persistence(track: ArrayLike) -> Track:
-    """The prediction "as before": each window's GC is the GC of the window to its left; NaN for the first. [..., n] -> [..., n]."""
-    track = np.asarray(track, float)
-    before = np.full(track.shape, np.nan)
-    before[..., 1:] = track[..., :-1]
-    return before
-
-
-def constant(training: ArrayLike, shape: tuple[int, ...]) -> Track:
-    """The prediction "as on average": the mean of the training track, everywhere."""
-    return np.full(shape, np.nanmean(np.asarray(training, float)))
-
-
 def compare(predicted: ArrayLike, true: ArrayLike) -> dict[str, int | float]:
     """All comparisons of two tracks of one shape: n pairs, pearson, spearman, mae, bias and wasserstein (points)."""
     predicted, true = _both(predicted, true)

@@ -5,7 +5,6 @@ B windows, K positions, V vocabulary. A target is scored if it lies in 0 .. num_
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -48,10 +47,6 @@ class TokenLikelihood(Metric):
 
     def compute(self) -> Tensor:
         return self.total / self.count
-
-
-def bits(nats: float) -> float:
-    return nats / math.log(2)
 
 
 def ratio_stderr(totals: np.ndarray, counts: np.ndarray, groups: np.ndarray | None = None) -> float | None:
@@ -116,38 +111,9 @@ class LikelihoodResult:
         return float(self.window_nll.sum()) / self.count
 
     @property
-    def bits_per_token(self) -> float:
-        """Bits per base, or per byte: whatever a token is."""
-        return bits(self.nll_nats)
-
-    @property
-    def perplexity(self) -> float:
-        return math.exp(self.nll_nats)
-
-    @property
-    def accuracy(self) -> float:
-        return int(self.window_correct.sum()) / self.count
-
-    @property
     def nll_stderr(self) -> float | None:
         """Of nll_nats, windows taken as independent; None for a single window."""
         return ratio_stderr(self.window_nll, self.window_count)
-
-    @property
-    def unscored_mass(self) -> float:
-        """Mean softmax mass on tokens that are never targets, 0 .. 1."""
-        return self.unscored_mass_total / self.count
-
-    @property
-    def masked_nll_nats(self) -> float | None:
-        """None without a mask or without a masked target."""
-        return self.masked_nll_total / self.masked_count if self.masked_count else None
-
-    @property
-    def unmasked_nll_nats(self) -> float | None:
-        if self.masked_count is None or self.masked_count == self.count:
-            return None
-        return (float(self.window_nll.sum()) - self.masked_nll_total) / (self.count - self.masked_count)
 
     @property
     def position_nll_nats(self) -> np.ndarray:

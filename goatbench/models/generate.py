@@ -22,7 +22,6 @@ def generate(
     allowed: int | None = None,
     temperature: float = 1.0,
     generator: torch.Generator | None = None,
-    prefill_chunk: int | None = None,
     progress_label: str | None = None,
 ) -> Tensor:
     """Continues prompts [B, P] by num_tokens tokens each: [B, num_tokens] int64.
@@ -30,7 +29,6 @@ def generate(
     allowed:     only tokens below it are drawn; None: the net's num_scored.
     temperature: divides the logits; 0 takes the most likely token.
     generator:   the source of all draws, on the device of the prompts; equal state, equal tokens. None: torch's global one.
-    prefill_chunk: prompt tokens a forward pass; None: all at once, which needs no mask. Changes nothing but rounding.
     """
     allowed = net.num_scored if allowed is None else allowed
     if not 1 <= allowed <= net.vocab_size:
@@ -39,8 +37,8 @@ def generate(
         raise ValueError(f"temperature = {temperature}: 0 (most likely token) or more")
     if prompts.ndim != 2 or prompts.shape[1] == 0:
         raise ValueError(f"prompts of shape {list(prompts.shape)}: [B, P] with at least one token is needed, there is no start token")
-    if num_tokens < 0 or (prefill_chunk is not None and prefill_chunk < 1):
-        raise ValueError(f"num_tokens = {num_tokens}, prefill_chunk = {prefill_chunk}: at least 0 and at least 1")
+    if num_tokens < 0:
+        raise ValueError(f"num_tokens = {num_tokens}: at least 0")
     longest = prompts.shape[1] + num_tokens - 1  # the last token is never fed
     if net.max_positions is not None and longest > net.max_positions:
         raise ValueError(f"{longest} positions are needed, but this mechanism ends at its training length of {net.max_positions}")
@@ -49,9 +47,8 @@ def generate(
     net.eval()
     try:
         with torch.inference_mode(), _bar(progress_label, num_tokens) as bar:
-            cache, hidden = FullCache(), None
-            for chunk in prompts.split(prefill_chunk or prompts.shape[1], dim=1) if num_tokens else ():
-                hidden = net.hidden(chunk, cache=cache)[:, -1]
+            cache = FullCache()
+            hidden = net.hidden(prompts, cache=cache)[:, -1] if num_tokens else None
             for i in range(num_tokens):
                 tokens[:, i] = _draw(net.head(hidden)[:, :allowed], temperature, generator)
                 if i + 1 < num_tokens:

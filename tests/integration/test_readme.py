@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -69,6 +70,8 @@ def test_the_core_serves_in_ones_own_model():
 def test_the_attention_in_20_lines_is_at_work():
     import torch
 
+    from goatbench.attention import Positions
+    from goatbench.attention.positions import Scattered
     from goatbench.models.vit import GoatViT
 
     (example,) = [block for block in blocks("python", pages=("README.md",)) if "SameRow" in block]
@@ -77,15 +80,20 @@ def test_the_attention_in_20_lines_is_at_work():
     body = example[example.index("class SameRow") : example.index("def register")]
     assert len([line for line in body.splitlines() if line.strip()]) <= 20
     torch.manual_seed(0)
-    net = GoatViT(values["SameRow"], img_size=12, patch_size=2, in_chans=1, num_classes=4, embed_dim=32, depth=1, num_heads=2).eval()
+    net = GoatViT(values["SameRow"], img_size=12, patch_size=2, in_chans=1, num_classes=4, embed_dim=32, depth=2, num_heads=2).eval()
     images = torch.randn(2, 1, 8, 12)
     with torch.no_grad():
         before = net(images)
         net.blocks[0].attn.scheme.weight.fill_(2.0)
         after = net(images)
-    assert not torch.allclose(before, after, atol=1e-4)  # the prior reaches the output
+    assert not torch.allclose(before, after, atol=1e-5, rtol=0)  # the prior reaches the output, by the next layer: CLS itself has no row
     net(images).sum().backward()
     assert net.blocks[0].attn.scheme.weight.grad.abs().min() > 0
+    grid = Positions.grid(2, 2, 1)
+    moved = replace(grid, layout=Scattered(5), coords=torch.cat((grid.coords, grid.coords.flip(-1))))  # row 1 of the batch: transposed
+    bias = net.blocks[0].attn.scheme.prior(moved, moved).dense(2, 5, 5, batch=2)
+    assert (bias[:, :, 0] == 0).all() and (bias[..., 0] == 0).all()  # CLS lies in no row
+    assert bias[0, 0, 1].tolist() == [0, 2, 2, 0, 0] and bias[1, 0, 1].tolist() == [0, 2, 0, 2, 0]
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page != "README.md" and blocks("python", pages=(page,))])

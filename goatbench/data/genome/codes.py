@@ -11,7 +11,6 @@ LETTERS = "ACGTN"
 N = 4
 TOKEN, MASK = 7, 8
 _DNA = b"ACGTNRYSWKMBDHVXacgtnryswkmbdhvx-."
-NUM_TARGETS = 4  # A C G T: what a model is scored on
 VOCAB_SIZE = 5
 
 

@@ -104,11 +104,11 @@ def read_rows(path: Path, kind: str) -> list[tuple[str, str, str, str]]:
 
 def _read_json(path: Path) -> list[Any]:
     """One array of rows, or a row a line."""
-    content = path.read_text(encoding="utf-8")
     try:
+        content = path.read_text(encoding="utf-8")
         return json.loads(content) if content.lstrip().startswith("[") else [json.loads(line) for line in content.splitlines() if line]
-    except ValueError:
-        raise UsageError(f"{path.name} is no JSON: wanted an array of rows, or a row a line") from None
+    except ValueError:  # or no UTF-8
+        raise UsageError(f"{path.name} is no JSON in UTF-8: wanted an array of rows, or a row a line") from None
 
 
 def _read_parquet(path: Path) -> list[Any]:

@@ -121,10 +121,13 @@ class SyntheticData(CausalData):
 
     @cached_property
     def validation_windows(self) -> SyntheticTest:
-        return SyntheticTest(self.problem, self.model.seq_len, None, self.data.num_validation)
+        return self.windows("validation", self.model.seq_len)
 
-    def test_windows(self, length: int) -> SyntheticTest:
-        return SyntheticTest(self.problem, length, self.evaluation.depths, self.data.num_test)
+    def windows(self, split: str, length: int, problem: Problem | None = None) -> SyntheticTest:
+        """What a split ('test', 'validation') is measured on at a length; problem: another than the run's."""
+        if split == "validation":
+            return SyntheticTest(problem or self.problem, length, None, self.data.num_validation)
+        return SyntheticTest(problem or self.problem, length, self.evaluation.depths, self.data.num_test)
 
 
 def fingerprint_of(problem: Problem, data: ToyDataSpec) -> str:

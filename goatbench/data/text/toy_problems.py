@@ -6,8 +6,6 @@ it. L tokens are read, as in `problems`.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from .problems import FIRST_LABEL, NUM_SYMBOLS, QUERY, VOCAB_SIZE, Problem, drawn_place, insert, place
@@ -44,14 +42,6 @@ def build_induction(numbers: np.ndarray, length: int, depths: np.ndarray | None)
     places = drawn_place(numbers[:, length - 1], last_place) if depths is None else place(depths, last_place)
     read = insert(others, [asked], places[:, None])
     return np.concatenate((read, asked, others[np.arange(len(others)), places, None]), axis=1)
-
-
-def order_blind_exact_match(alphabet: int, size: int) -> float:
-    """The highest exact match for drawn symbols of which only how often each occurs is known.
-
-    Of each set of counts one order can be written, and all of its orders are equally likely: (sets of counts) / alphabet^size.
-    """
-    return math.comb(alphabet + size - 1, size) / alphabet**size
 
 
 COPY = Problem("copy", build_copy, NUM_SYMBOLS, PAYLOAD, PAYLOAD, extra=0, min_length=2 * PAYLOAD, has_depth=False)

@@ -24,7 +24,7 @@ def test_dense_of_a_worked_example():
     # head 1, query 1: 60 - 40 = 20;           key 1: 80 - 40 + 1100 = 1140
     expected = torch.tensor([[[[2.5, 1103.5], [2.25, 1104.25]], [[20.0, 1130.0], [20.0, 1140.0]]]])
     assert torch.equal(prior.dense(2, 2, 2), expected)
-    assert torch.equal(prior.row_offset(), torch.tensor([[[-0.5, -3.75], [-10.0, -40.0]]]))
+    assert torch.equal(prior.row_offset(torch.float32), torch.tensor([[[-0.5, -3.75], [-10.0, -40.0]]]))
 
 
 def test_key_heads_serve_consecutive_query_heads():
@@ -72,9 +72,9 @@ def test_the_uniform_prior_is_the_unit():
     for joined in (a + LogPrior(), LogPrior() + a):
         assert torch.equal(joined.dense(4, 3, 5), a.dense(4, 3, 5))
         assert torch.equal(joined.sink, a.sink)
-        assert torch.equal(joined.row_offset(), a.row_offset())
+        assert torch.equal(joined.row_offset(torch.float32), a.row_offset(torch.float32))
     assert torch.equal(LogPrior().dense(2, 3, 4), torch.zeros(1, 2, 3, 4))
-    assert LogPrior().row_offset() is None
+    assert LogPrior().row_offset(torch.float32) is None
 
 
 @pytest.mark.parametrize("relative_first", [True, False])
@@ -82,4 +82,4 @@ def test_absolute_lanes_stay_absolute_beside_relative_ones(relative_first):
     """Only one summand has row lanes; the other's row offset is zero, not a broadcast of the first's."""
     relative, absolute = draw_prior(1, 1, 2, True, False, False, False), draw_prior(2, 1, 3, False, False, False, False)
     joined = relative + absolute if relative_first else absolute + relative
-    torch.testing.assert_close(joined.row_offset(), -(relative.q_lanes * relative.row_lanes).sum(-1))
+    torch.testing.assert_close(joined.row_offset(relative.q_lanes.dtype), -(relative.q_lanes * relative.row_lanes).sum(-1))

@@ -62,6 +62,16 @@ def test_each_difference_is_named_with_its_size(record):
     assert "changed since: environment.torch: 2.14.1 then, 2.99 now" in text and "config.x" in text
 
 
+def test_a_detail_of_the_column_that_is_worded_otherwise_is_no_difference():
+    """The stride of streams was recorded as the context, in runs that must still be repeated as they are."""
+    path = next((RESULTS / "lm_length@v1" / "embedded" / "alibi").glob("*.json"))
+    record = load_run(str(path), PLACES)[1]
+    worded = [m.model_copy(update={"conditions": {**m.conditions, "stride": 1}}) for m in record.measurements]
+    assert reproduction_lines(record, record.model_copy(update={"measurements": worded}))[1]
+    elsewhere = [m.model_copy(update={"conditions": {**m.conditions, "context": 1}}) for m in record.measurements]
+    assert not reproduction_lines(record, record.model_copy(update={"measurements": elsewhere}))[1]
+
+
 def test_unknown_runs_are_one_line():
     with pytest.raises(UsageError, match="no finished run 20261129t202833-0d61a9b3-ffffff"):
         load_run("20261129t202833-0d61a9b3-ffffff", PLACES)

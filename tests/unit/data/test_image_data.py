@@ -212,7 +212,7 @@ def test_workers_do_not_change_the_data(folder_spec, color_vit, evaluation):
     alone = ImageData(folder_spec, color_vit, evaluation, seed=4, batch_size=8)
     expected = [batches(alone.train_loader(0)), batches(alone.train_loader(1)), batches(alone.eval_loader("test", 32))]
     for workers in (1, 2):
-        data = ImageData(folder_spec, color_vit, evaluation, seed=4, batch_size=8, num_workers=workers, start_method="fork")
+        data = ImageData(folder_spec, color_vit, evaluation, seed=4, batch_size=8, num_workers=workers)
         loader = data.train_loader(0)
         first = batches(loader)
         loader.sampler.set_epoch(1)  # the same workers go on
@@ -223,8 +223,9 @@ def test_workers_do_not_change_the_data(folder_spec, color_vit, evaluation):
 
 def test_spawned_workers_do_not_change_the_data(folder_spec, color_vit, evaluation):
     alone = ImageData(folder_spec, color_vit, evaluation, seed=4, batch_size=8)
-    data = ImageData(folder_spec, color_vit, evaluation, seed=4, batch_size=8, num_workers=1, start_method="spawn")
-    assert equal(batches(alone.train_loader(0)), batches(data.train_loader(0)))
+    loader = ImageData(folder_spec, color_vit, evaluation, seed=4, batch_size=8, num_workers=1).train_loader(0)
+    loader.multiprocessing_context = "spawn"
+    assert equal(batches(alone.train_loader(0)), batches(loader))
 
 
 def test_images_in_memory_reach_a_spawned_worker_whole(embedded, vit, evaluation):
@@ -237,8 +238,7 @@ def test_images_in_memory_reach_a_spawned_worker_whole(embedded, vit, evaluation
 def test_a_truncated_image_stops_evaluation_and_is_named(folder_spec, color_vit, evaluation, tree):
     break_file(tree / "val" / WNIDS[1] / "003.JPEG")
     for workers in (0, 1):
-        method = "fork" if workers else None
-        data = ImageData(folder_spec, color_vit, evaluation, seed=0, batch_size=8, num_workers=workers, start_method=method)
+        data = ImageData(folder_spec, color_vit, evaluation, seed=0, batch_size=8, num_workers=workers)
         with pytest.raises(UsageError, match=rf"^[^\n]*val/{WNIDS[1]}/003\.JPEG: cannot be decoded[^\n]*every image[^\n]*$"):
             batches(data.eval_loader("test", 16))
 
@@ -262,10 +262,9 @@ def test_a_truncated_image_in_training_is_an_error_by_default(folder_spec, color
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_allowed_unreadable_image_is_dropped_counted_and_not_replaced(folder_spec, color_vit, evaluation, tree, workers):
     spec = folder_spec.model_copy(update={"max_unreadable": 2})
-    method = "fork" if workers else None
     whole = batches(ImageData(spec, color_vit, evaluation, seed=0, batch_size=10).train_loader(0))
     bad_path = tree / "train" / WNIDS[2] / "005.JPEG"
-    data = ImageData(spec, color_vit, evaluation, seed=0, batch_size=10, num_workers=workers, start_method=method)
+    data = ImageData(spec, color_vit, evaluation, seed=0, batch_size=10, num_workers=workers)
     bad = _training_id(data, tree, bad_path)
     assert bad in by_id(whole)
     break_file(bad_path)

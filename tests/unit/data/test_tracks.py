@@ -23,12 +23,13 @@ ROWS = [
 KEPT = [("chr20", 200, 300, 55.0), ("chr20", 300, 400, 0.0), ("chr20", 800, 900, 41.5), ("chr3", 0, 100, 38.1235), ("chr3", 400, 500, 44.0)]
 
 
+def windows_of(contig: str, start: int, window: int, values: np.ndarray) -> list[Window]:
+    """The rows of a track whose values follow each other every `window` bases from `start` on."""
+    return [Window(contig, start + i * window, start + (i + 1) * window, float(value)) for i, value in enumerate(values)]
+
+
 def test_ucsc_form_is_one_based_and_closed():
     assert tracks.ucsc("chr20", 50_000_000, 50_010_000) == "chr20:50,000,001-50,010,000"
-
-
-def test_windows_follow_each_other():
-    assert tracks.windows_of("chr20", 50, 10, [1.0, 2.0]) == [("chr20", 50, 60, 1.0), ("chr20", 60, 70, 2.0)]
 
 
 def test_bedgraph(tmp_path):
@@ -72,7 +73,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path):
     """pyBigWig writes what fits and says nothing, or crashes: a file that may not grow stands in for the disk."""
     resource = pytest.importorskip("resource")
     pytest.importorskip("pyBigWig")
-    rows = tracks.windows_of("chr20", 0, 10, np.random.default_rng(0).random(5_000))
+    rows = windows_of("chr20", 0, 10, np.random.default_rng(0).random(5_000))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
     try:
@@ -86,7 +87,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path):
 @pytest.mark.parametrize("count", [1, 20_000])
 def test_the_room_that_is_made_is_more_than_a_track_needs(tmp_path, count):
     pytest.importorskip("pyBigWig")
-    rows = tracks.windows_of("chr20", 0, 10, np.random.default_rng(0).random(count))
+    rows = windows_of("chr20", 0, 10, np.random.default_rng(0).random(count))
     tracks.write_bigwig(tmp_path / "gc.bw", rows, {"chr20": 10 * count})
     whole, each = tracks.BIGWIG_BYTES
     assert (tmp_path / "gc.bw").stat().st_size < whole + each * count

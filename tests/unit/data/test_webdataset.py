@@ -80,10 +80,8 @@ def test_order_and_pixels_are_the_same_for_any_ranks_and_workers(folder_spec, co
         """step -> {id: image} over all ranks."""
         found: list[dict[int, torch.Tensor]] = [{} for _ in range(7)]
         for rank in range(world_size):
-            data = ImageData(
-                spec, color_vit, evaluation, seed=3, batch_size=8, rank=rank, world_size=world_size, num_workers=workers,
-                start_method="fork",
-            )  # fmt: skip
+            place = {"rank": rank, "world_size": world_size, "num_workers": workers}
+            data = ImageData(spec, color_vit, evaluation, seed=3, batch_size=8, **place)
             for step, (images, _, ids) in enumerate(data.train_loader(1)):
                 found[step] |= {int(i): image.clone() for image, i in zip(images, ids, strict=True)}
         return found

@@ -73,12 +73,6 @@ def test_autocorrelation_of_a_wave():
     assert np.isnan(gc_content.autocorrelation([1.0, 2.0, 4.0], 4)[1:]).all()
 
 
-def test_simple_predictions():
-    track = np.array([[40.0, 41.0, 60.0], [50.0, 52.0, 54.0]])
-    np.testing.assert_array_equal(gc_content.persistence(track), [[np.nan, 40, 41], [np.nan, 50, 52]])
-    np.testing.assert_array_equal(gc_content.constant([40.0, np.nan, 44.0], (2, 2)), np.full((2, 2), 42.0))
-
-
 def test_against_scipy():
     stats = pytest.importorskip("scipy.stats")
     rng = np.random.default_rng(0)

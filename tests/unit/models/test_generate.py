@@ -39,11 +39,10 @@ def test_prefill_and_decoding_equal_one_forward_pass(name, chunks):
     assert cache.num_tokens == 40 + net.position.num_prefix_tokens
 
 
-@pytest.mark.parametrize("prefill_chunk", [None, 5])
 @pytest.mark.parametrize("name", LINES)
-def test_greedy_tokens_are_those_of_full_forward_passes(name, prefill_chunk):
+def test_greedy_tokens_are_those_of_full_forward_passes(name):
     net, tokens = make(name), draw(3, 12)
-    found = generate(net, tokens, 9, temperature=0, prefill_chunk=prefill_chunk)
+    found = generate(net, tokens, 9, temperature=0)
     with torch.no_grad():
         for _ in range(9):
             tokens = torch.cat((tokens, net(tokens)[:, -1:, :4].argmax(-1)), dim=1)
@@ -101,7 +100,7 @@ def test_no_tokens_is_no_work():
     [
         (dict(allowed=6), "allowed = 6: tokens 0 to 4 exist"),
         (dict(temperature=-1.0), "temperature = -1.0"),
-        (dict(prefill_chunk=0), "prefill_chunk = 0"),
+        (dict(num_tokens=-1), "num_tokens = -1"),
         (dict(num_tokens=44), "49 positions are needed, but this mechanism ends at its training length of 48"),
         (dict(prompts=torch.zeros(2, 0, dtype=torch.int64)), "there is no start token"),
     ],

@@ -22,7 +22,7 @@ def little_run(folder: Path, task: Any, letters: dict[str, str], *overrides: str
     fasta.write_text("".join(f">{name}\n{text}\n" for name, text in contigs.items()))
     rows = [("contig", "start", "end", "split", "core_start", "core_end", "region")]
     for name, text in contigs.items():
-        rows.append((name, 0, len(text), name if name in ("train", "validation") else "test", 0, len(text), name))
+        rows.append((name, 0, len(text), name if name in ("train", "validation", "masked") else "test", 0, len(text), name))
     split.write_text("".join("\t".join(map(str, row)) + "\n" for row in rows))
     local = ["data=fasta", f"data.fasta={fasta}", "data.split=file", f"data.split_file={split}"]
     counts = ["data.num_train=8", "data.num_validation=4", "data.num_test=null", "model.seq_len=16", "evaluation.num_targets=16"]

@@ -12,6 +12,7 @@ import pytest
 import torch
 from made_up_dna import little_run, random_letters
 
+from goatbench.errors import UsageError
 from goatbench.metrics.markov import window_nll
 from goatbench.tasks.genome import markov_models
 from goatbench.tasks.genome_nll import GENOME_NLL, Part, _too_good
@@ -119,3 +120,8 @@ def test_uniform_and_markov_accuracy_by_hand(little):
             right, total = right + (max(BASES, key=counts.__getitem__) == window[place]), total + 1
     found = measured(spec, Scorer(np.full((4, 4), 0.25)), data, "accuracy")
     assert found["uniform", "test"] == 0.25 and found["markov-2", "test"] == right / total
+
+
+def test_repeats_that_have_no_window_are_known_before_training(little):
+    with pytest.raises(UsageError, match="split 'masked': no window of 17 bases fits"):
+        GENOME_NLL.check(*little({"left": random_letters(100, 3), "masked": random_letters(16, 4)}))

@@ -10,8 +10,10 @@ from attention_cases import OPTIONS
 from goatbench.compose import compose
 from goatbench.data.text import toy_problems
 from goatbench.data.text.problems import FIRST_LABEL, NEEDLE, PASSKEY, QUERY, multi_needle
+from goatbench.data.text.synthetic import SyntheticTest
 from goatbench.models import Decoder
 from goatbench.models.generate import generate
+from goatbench.registry import tasks
 from goatbench.tasks import retrieval, toys
 from goatbench.training.evaluate_lm import evaluate_lm
 
@@ -101,3 +103,19 @@ def test_a_cell_has_a_hundred_sequences(task):
 def test_lengths_are_one_to_sixteen_times_that_of_training(task):
     for scale in ("smoke", "embedded", "paper"):
         assert compose([f"task={task}", f"scale={scale}"]).spec.task.multiples == [1, 2, 4, 8, 16]
+
+
+@pytest.mark.parametrize("name", ["needle", "toy_mqar", "mad_recall", "toy_copy_mixture", "attention_stats_needle"])
+def test_validation_is_measured_on_its_own_sequences_at_every_length(name, monkeypatch):
+    """It was on those of the training length, or of the test, under the name of validation at 2x to 16x."""
+    spec = compose([f"task={name}", "scale=smoke", "attention=nope", "task.split=validation", "data.num_validation=7"]).spec
+    made, task, make_windows = [], tasks.get(name), SyntheticTest.__init__
+
+    def spy(self, problem, context, depths, each):
+        made.append((context, depths, each))
+        make_windows(self, problem, context, depths, each)
+
+    monkeypatch.setattr(SyntheticTest, "__init__", spy)
+    found = task.measure(spec, task.model(spec), task.data(spec), None).measurements
+    assert set(made) == {(length, None, 7) for length in (spec.model.seq_len * m for m in (1, *spec.task.multiples))}
+    assert {m.conditions["split"] for m in found} == {"validation"}

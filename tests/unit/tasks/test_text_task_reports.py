@@ -80,7 +80,7 @@ def test_every_mechanism_reads_the_same_sequences():
     made = []
     for attention in ("goat", "rope", "learned_absolute"):
         spec = compose(["task=needle", f"attention={attention}", "scale=smoke"]).spec
-        made.append((TASK.fingerprint(spec), TASK.data(spec).test_windows(512).tokens))
+        made.append((TASK.fingerprint(spec), TASK.data(spec).windows("test", 512).tokens))
     assert len({fingerprint for fingerprint, _ in made}) == 1
     assert all(torch.equal(tokens, made[0][1]) for _, tokens in made)
 

@@ -201,6 +201,14 @@ def test_the_copy_mixture_draws_what_was_learned(run):
     assert all(0 < m.value < 1 for found in errors.values() for m in found.values())
 
 
+@pytest.mark.parametrize(("length", "notes"), [(32, []), (3, ["chance at 3 tokens: excess 1.9304 nats, prior and attention error 33.3 %"])])
+def test_another_chance_than_the_copy_mixtures_card_has_is_noted(length, notes):
+    """At 3 tokens the true rows 1 and 2 are 9/10 1/10 and 17/30 11/30 2/30: 2/5 and 4/15 off rows of halves and thirds, 1/3 on average."""
+    wanted = ["task=toy_copy_mixture", "scale=smoke", "attention=nope", f"model.seq_len={length}", "task.multiples=[1]"]
+    task, spec = tasks.get("toy_copy_mixture"), COMPOSER.compose(wanted).spec
+    assert task.measure(spec, task.model(spec), task.data(spec), None).notes == notes
+
+
 def test_a_mechanism_without_a_prior_has_its_attention_measured(run):
     record, _ = run("task=toy_copy_mixture", "attention=rope", "task.multiples=[1]")
     assert record.status == "ok", record.error

@@ -73,14 +73,13 @@ def test_every_sum_by_hand(size, last):
     assert result.position_correct.tolist() == expected["right"].sum(0).tolist()
     assert result.position_count.tolist() == scored.sum(0).tolist()
     assert result.nll_nats == pytest.approx(np.nanmean(nll), rel=1e-5)
-    assert result.masked_nll_nats == pytest.approx(np.nanmean(nll[mask]), rel=1e-5)
-    assert result.unmasked_nll_nats == pytest.approx(np.nanmean(nll[~mask]), rel=1e-5)
+    assert result.masked_nll_total == pytest.approx(np.nansum(nll[mask]), rel=1e-5) and result.masked_count == (scored & mask).sum()
     np.testing.assert_allclose(result.window_masked_nll, np.nansum(np.where(mask, nll, 0), 1), rtol=1e-5)
     assert result.window_masked_count.tolist() == (scored & mask).sum(1).tolist()
     assert result.window_masked_correct.tolist() == (expected["right"] & mask).sum(1).tolist()
     places = [np.flatnonzero(row)[-1] if row.any() else num_positions - 1 for row in scored & mask]
     assert result.window_last_prediction.tolist() == [row[place] for row, place in zip(expected["put"], places, strict=True)]
-    assert result.unscored_mass == pytest.approx(expected["mass"].sum() / scored.sum(), rel=1e-5)
+    assert result.unscored_mass_total == pytest.approx(expected["mass"].sum(), rel=1e-5)
     assert (result.context, result.first_context, result.batch_size) == (L, L - num_positions + 1, size)
     assert result.tokens_per_second > 0 and result.peak_memory_bytes > 2**20 and result.peak_memory_method == "rss_since_start"
 
@@ -144,7 +143,7 @@ def test_order_of_arrival_does_not_matter_and_without_a_mask_there_is_no_masked_
     net = make_net()
     forward, backward = run(net, batches(1, with_mask=False)), run(net, batches(1, with_mask=False)[::-1])
     assert forward.window_nll.tolist() == backward.window_nll.tolist()
-    assert forward.masked_nll_nats is None and forward.unmasked_nll_nats is None
+    assert forward.masked_nll_total is None and forward.masked_count is None
 
 
 @pytest.mark.parametrize(

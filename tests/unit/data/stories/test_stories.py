@@ -170,10 +170,11 @@ def test_a_folder_of_the_real_layout(tmp_path, words, name, form):
         ('[{"input": "a", "question": "b"}]', "a.json, row 1: wanted strings input, question and target"),
         ('[{"input": "a", "question": "b", "target": "cellar"}]', "'cellar' is no answer of qa1"),
         ("{", "a.json is no JSON"),
+        ('[{"input": "caf\xe9"}]'.encode("latin-1"), "a.json is no JSON in UTF-8: wanted an array"),
     ],
 )
 def test_rows_that_cannot_be_used_are_one_line(tmp_path, content, says):
-    (tmp_path / "a.json").write_text(content)
+    (tmp_path / "a.json").write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(UsageError, match=says):
         read_rows(tmp_path / "a.json", "qa1")
 

@@ -155,7 +155,7 @@ def test_a_step_has_the_same_samples_for_every_number_of_processes(make):
 
 
 def test_tests_are_the_same_for_every_seed_and_unlike_training(make):
-    one, other = make(seed=0).test_windows(64), make(seed=1).test_windows(64)
+    one, other = make(seed=0).windows("test", 64), make(seed=1).windows("test", 64)
     assert torch.equal(one.tokens, other.tokens) and one.tokens.shape == (6, 65)
     assert make(seed=0).fingerprint == make(seed=1).fingerprint != make(num_train=64).fingerprint
     trained = {tuple(row) for batch in make().train_loader(0) for row in batch[0].tolist()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from itertools import product
 
@@ -14,7 +15,7 @@ from goatbench.attention.mask import Mask
 from goatbench.data.philox import SEQUENCES, uniforms
 from goatbench.data.text.problems import QUERY
 from goatbench.data.text.synthetic import SyntheticTest, SyntheticTraining
-from goatbench.data.text.toy_problems import BLANK, COPY, INDUCTION, SELECTIVE_COPY, order_blind_exact_match
+from goatbench.data.text.toy_problems import BLANK, COPY, INDUCTION, SELECTIVE_COPY
 from goatbench.models import Decoder
 
 
@@ -51,6 +52,14 @@ def test_steps_of_every_length_can_be_built(problem):
     training = SyntheticTraining(problem, 16, 1, seed=0, num_samples=640, batch_size=8)
     assert {training.length_of(0, step) for step in range(1, 400, 2)} == set(range(problem.min_length, 17))
     assert SyntheticTest(problem, problem.min_length, (0.0, 1.0), each=2).tokens.shape == (4, problem.min_length + 1)
+
+
+def order_blind_exact_match(alphabet: int, size: int) -> float:
+    """The highest exact match for drawn symbols of which only how often each occurs is known.
+
+    Of each set of counts one order can be written, and all of its orders are equally likely: (sets of counts) / alphabet^size.
+    """
+    return math.comb(alphabet + size - 1, size) / alphabet**size
 
 
 def test_the_order_blind_ceiling_by_counting():
