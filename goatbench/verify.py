@@ -19,12 +19,11 @@ from .errors import UsageError
 from .records.canonical import canonical_json
 from .records.files import one_line
 from .records.record import Curve, Measurement, RunRecord, Status, TaskCard
-from .records.statistics import wilson_interval
+from .records.statistics import BINOMIAL, WILSON, wilson_interval
 from .registry import load_plugins, tasks, unknown
 from .spec import RUN_SPECS
 
 Z = NormalDist().inv_cdf(0.975)
-WILSON, BINOMIAL = "width of Wilson's 95 % interval / 3.92", "binomial"  # a measurement's stderr_method
 NEEDS_PATH = {"split": ("split_file", ("file",))}  # of data; a record holds no path
 ROUNDING = 1e-4  # relative, of a standard error
 

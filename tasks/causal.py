@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from goatbench.records.canonical import canonical_json
 from goatbench.records.record import Cost, Curve, Measurement, Metric, Outcome, TaskCard
-from goatbench.records.statistics import wilson_interval
+from goatbench.records.statistics import WILSON, wilson_interval
 from goatbench.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def rate(metric: str, successes: int, n: int, conditions: dict[str, Any]) -> Mea
     low, high = wilson_interval(successes, n)
     return Measurement(
         metric=metric, value=successes / n, unit="fraction", n=n, stderr=(high - low) / (2 * 1.959964),
-        stderr_method="width of Wilson's 95 % interval / 3.92", conditions=conditions,
+        stderr_method=WILSON, conditions=conditions,
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from goatbench.records.record import Cost, Examples, Measurement, Metric, Outcome, TaskCard
+from goatbench.records.statistics import BINOMIAL
 from goatbench.spec import ImageSize, VisionRunSpec, sides, size_label
 
 from .causal import BATCH_METHOD
@@ -214,8 +215,8 @@ def _measurements(result: Evaluation, base: Evaluation, conditions: dict[str, An
     change = correct(result) - correct(base)
     paired = float(change.std(ddof=1) / result.n**0.5) if result.n > 1 else None
     return [
-        one("top1", result.top1, result.top1_stderr, "binomial"),
-        one("top5", result.top5, result.top5_stderr, "binomial"),
+        one("top1", result.top1, result.top1_stderr, BINOMIAL),
+        one("top5", result.top5, result.top5_stderr, BINOMIAL),
         one("nll_nats", result.nll_nats, result.nll_stderr, "sample sd / sqrt(n)", "nats"),
         one("ece", result.ece, None, None),
         one("top1_change", float(change.mean()), paired, "paired sd / sqrt(n)"),

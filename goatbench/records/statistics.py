@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 _NORMAL = NormalDist()
+BINOMIAL, WILSON = "binomial", "width of Wilson's 95 % interval / 3.92"  # stderr_method of a rate; `submit` works both out again
 
 
 @dataclass(frozen=True, slots=True)
