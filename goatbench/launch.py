@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 from .compose import Composed, Composer
 from .elsewhere import Key, finished_keys, finished_run, lock_job
 from .errors import PREEMPTED, UsageError
+from .overrides import job_label
 from .progress import counted, tell
 from .records.record import RunRecord, Status
 from .records.store import check_run_id, check_runs_dir, iter_records, new_run_id, read_record
@@ -131,8 +132,8 @@ def plan(overrides: list[str], config_dir: str | None = None, key_of: Callable[[
         if key in finished[spec.runs_dir] and not spec.retrain:
             skipped += 1
             continue
-        label = " ".join(line for line, given in zip(job, overrides, strict=True) if line != given) or " ".join(job) or "defaults"
-        planned.append(Job(job, label, new_run_id(spec.config_hash), spec.runs_dir, spec.trainer.num_threads, key, spec))
+        run_id, label = new_run_id(spec.config_hash), job_label(job, overrides)
+        planned.append(Job(job, label, run_id, spec.runs_dir, spec.trainer.num_threads, key, spec))
     return planned, skipped
 
 

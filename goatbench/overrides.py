@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 PATH_KEYS = ("runs_dir", *(f"data.{key}" for spec in RUN_SPECS.values() for key in spec.path_keys))
 
 
+def job_label(job: list[str], overrides: list[str]) -> str:
+    """The overrides that tell a job from the others of its sweep, of which `overrides` were written."""
+    return " ".join(line for line, given in zip(job, overrides, strict=True) if line != given) or " ".join(job) or "defaults"
+
+
 def literal_path(line: str) -> str:
     """The override of a path with its value quoted for Hydra, so that any file name can be given as it is; other overrides as they are.
 

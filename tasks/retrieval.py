@@ -164,16 +164,20 @@ def exact_by_depth(window_correct: np.ndarray, scored: int, num_depths: int) -> 
     return [int(count) for count in (window_correct == scored).reshape(num_depths, -1).sum(1)]
 
 
-def card(
-    name: str, summary: str, protocol: str, alphabet: int, scored: int, source: str, split: str = "test", version: int = 1
-) -> TaskCard:
-    """alphabet, scored: different symbols of an answer, and how many it has: what a blind guess gets."""
-    metrics = (
+def metrics(alphabet: int, scored: int) -> tuple[Metric, ...]:
+    """Of an answer of `scored` symbols, drawn from an alphabet."""
+    return (
         Metric(name="exact_match", unit="fraction", direction="higher", chance=alphabet**-scored, bounds=(0, 1), percent=True),
         Metric(name="token_accuracy", unit="fraction", direction="higher", chance=1 / alphabet, bounds=(0, 1), percent=True),
         Metric(name="first_token_accuracy", unit="fraction", direction="higher", chance=1 / alphabet, bounds=(0, 1), percent=True),
         Metric(name="nll_nats", unit="nats", direction="lower", chance=math.log(alphabet), bounds=(0, None), digits=4),
     )
+
+
+def card(
+    name: str, summary: str, protocol: str, alphabet: int, scored: int, source: str, split: str = "test", version: int = 1
+) -> TaskCard:
+    """alphabet, scored: different symbols of an answer, and how many it has: what a blind guess gets."""
     is_test = split == "test"
     return TaskCard(
         name=name,
@@ -181,7 +185,7 @@ def card(
         domain="toy",
         summary=summary,
         protocol=protocol,
-        metrics=metrics,
+        metrics=metrics(alphabet, scored),
         primary_metric="exact_match" if is_test else "nll_nats",
         primary_conditions={"multiple": 16 if is_test else 1, "split": split},
         column_condition="multiple",

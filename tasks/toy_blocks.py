@@ -5,11 +5,9 @@ The outcome has two modes, learned or not, by seed: the board shows every seed b
 
 from __future__ import annotations
 
-import math
+from goatbench.records.record import TaskCard
 
-from goatbench.records.record import Metric, TaskCard
-
-from .retrieval import Retrieval
+from .retrieval import Retrieval, metrics
 
 PROBLEMS = "goatbench.data.text.block_problem"
 SOURCE = "the block task of arXiv 2504.00927 (Multi-Token Attention), section 4.1, generated anew"
@@ -29,19 +27,13 @@ _GUESS8 = "Naming one of the two letters is right in 1 of 8. "
 
 
 def card(name: str, summary: str, size: int, target: str, scored: int, note: str = "") -> TaskCard:
-    metrics = (
-        Metric(name="exact_match", unit="fraction", direction="higher", chance=26.0**-scored, bounds=(0, 1), percent=True),
-        Metric(name="token_accuracy", unit="fraction", direction="higher", chance=1 / 26, bounds=(0, 1), percent=True),
-        Metric(name="first_token_accuracy", unit="fraction", direction="higher", chance=1 / 26, bounds=(0, 1), percent=True),
-        Metric(name="nll_nats", unit="nats", direction="lower", chance=math.log(26), bounds=(0, None), digits=4),
-    )
     return TaskCard(
         name=name,
         version=1,
         domain="toy",
         summary=summary,
         protocol=_TASK.format(size=size, target=target) + note + _SCORING,
-        metrics=metrics,
+        metrics=metrics(26, scored),
         primary_metric="exact_match",
         primary_conditions={"multiple": 1, "split": "test"},
         column_condition="multiple",

@@ -19,7 +19,7 @@ from goatbench.records.record import Cost, Examples, Measurement, Metric, Outcom
 from goatbench.records.statistics import BINOMIAL
 from goatbench.spec import ImageSize, VisionRunSpec, sides, size_label
 
-from .causal import BATCH_METHOD
+from .causal import BATCH_METHOD, device_of
 
 if TYPE_CHECKING:
     from goatbench.data.images import ImageData
@@ -184,7 +184,6 @@ class VisionTask:
 
         from goatbench.training.evaluate import evaluate
 
-        device = "cuda" if spec.trainer.accelerator != "cpu" and torch.cuda.is_available() else "cpu"
         with net.coordinates("scaled" if mode == "scaled" else "raw"):
             return evaluate(
                 net,
@@ -192,7 +191,7 @@ class VisionTask:
                 num_examples=data.split_size(spec.task.split),
                 num_classes=spec.model.num_classes,
                 classes=data.scored_classes(spec.task.split),
-                device=device,
+                device=device_of(spec),
                 progress_label=f"evaluating {size_label(pixels)} px {mode}",
                 autocast_dtype=torch.bfloat16 if spec.trainer.precision == "bf16-mixed" else None,
             )

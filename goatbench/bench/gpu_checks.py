@@ -20,24 +20,20 @@ from ..attention.mask import Mask
 from ..attention.positions import Positions
 from ..attention.priors.alibi import Alibi
 from ..attention.priors.bucketed import T5
-from ..attention.priors.fourier import Goat
 from ..attention.priors.kerple import KerpleLog
 from ..attention.priors.sink import SinkScalar
 from ..attention.scheme import ModelShape, NoPosition, PositionScheme
-from .variants import HEAD_DIM, MAX_PERIOD, MIN_PERIOD, NUM_FREQUENCIES
+from .variants import HEAD_DIM, goat_scheme
 
 NUM_HEADS, NUM_KV_HEADS, BATCH = 4, 2, 2
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def goat(shape: ModelShape) -> Goat:
-    return Goat(shape, num_frequencies=NUM_FREQUENCIES, min_period=MIN_PERIOD, max_period=MAX_PERIOD)
-
-
 Make = Callable[[ModelShape], PositionScheme]
 # name -> scheme, and whether its lanes are added to the head's 64 columns instead of carved out of them
 LANES: dict[str, tuple[Make, bool]] = {
-    "plain": (NoPosition, False), "goat": (goat, False), "goat-append": (goat, True), "alibi": (Alibi, False), "sink": (SinkScalar, False),
+    "plain": (NoPosition, False), "goat": (goat_scheme, False), "goat-append": (goat_scheme, True), "alibi": (Alibi, False),
+    "sink": (SinkScalar, False),
 }  # fmt: skip
 BIASES: dict[str, tuple[Make, bool]] = {"t5": (T5, False), "kerple_log": (KerpleLog, False)}
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import UsageError
+from ..preparing import IMAGENET_CLASSES, IMAGENET_COUNTS
 from ..registry import tasks
 from ..spec import sides
 
 KNOWN = {"fashion_mnist": 12_000, "fashion_mnist_full": 55_000}  # training images of a source whose size is no matter of files
 IMAGENET = {"image_folder", "image_parquet", "image_webdataset"}
-IMAGENET_TRAIN, IMAGENET_CLASSES = 1_281_167, 1000  # ImageNet-1k; one in a hundred is held out for selection (data/split.py)
 UNITS = {"vision": "images", "genome": "windows", "text": "windows", "toy": "sequences", "stories": "stories"}
 
 
@@ -56,8 +56,9 @@ def _samples_an_epoch(spec: Any) -> tuple[int, str]:
     if spec.data.name in KNOWN:
         return KNOWN[spec.data.name], ""
     if spec.data.name in IMAGENET and spec.model.num_classes == IMAGENET_CLASSES:
-        count = round(0.99 * IMAGENET_TRAIN)
-        return count, f"{count:,} training images assumed: 99 % of ImageNet-1k's {IMAGENET_TRAIN:,}"
+        whole = IMAGENET_COUNTS["train"]
+        count = round(0.99 * whole)  # one in a hundred is held out for selection (data/split.py)
+        return count, f"{count:,} training images assumed: 99 % of ImageNet-1k's {whole:,}"
     raise UsageError(
         f"data.num_train is null, and how much {spec.data.name} holds is not known without reading it: plan with data.num_train=N"
     )

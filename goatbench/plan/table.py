@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..compose import Composer
 from ..errors import UsageError
+from ..overrides import job_label
 from ..progress import Progress, counted, duration, tell
 from ..records.canonical import digest
 from ..records.store import iter_records, results_root
@@ -62,7 +63,7 @@ def plan_jobs(
     limit = None if memory is None else parse_bytes(memory)
     composer = Composer(config_dir)
     lines = composer.split_sweep(overrides)
-    jobs = [job for line in lines for job in _stages(_label(line, overrides), composer.compose(line).spec)]
+    jobs = [job for line in lines for job in _stages(job_label(line, overrides), composer.compose(line).spec)]
     names = {name for name in tasks.names() for _, spec in jobs if throughput is None and tasks.get(name).card.domain == spec.domain}
     records = list(iter_records(results_root(), [], names)) if names else []
     known: dict[str, tuple[int, int, int | str, Fit | None]] = {}
@@ -85,11 +86,6 @@ def plan_jobs(
 def _stages(label: str, spec: Any) -> list[tuple[str, Any]]:
     """A training with an earlier stage counts as two jobs."""
     return [(label, spec)] if spec.first_stage is None else [(f"{label}, first stage", spec.first_stage), (label, spec)]
-
-
-def _label(line: list[str], overrides: list[str]) -> str:
-    """The overrides that tell a job from the others of its sweep."""
-    return " ".join(one for one, given in zip(line, overrides, strict=True) if one != given) or " ".join(line) or "defaults"
 
 
 def _of_model(spec: Any, trains: bool, limit: int | None) -> tuple[int, int, int | str, Fit | None]:
