@@ -12,7 +12,8 @@ from .cli import main
 
 def console() -> None:
     """The command line as a process of its own, which ends at once: the interpreter would take two CPU-seconds to destroy what PyTorch
-    and Lightning are made of."""
+    and Lightning are made of. A stream that it was started without (`>&-`) is the null device."""
+    sys.stdout, sys.stderr = (open(os.devnull, "w") if stream is None else stream for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     try:
         main()
     except SystemExit as end:
@@ -33,8 +34,7 @@ def _leave(code: int) -> None:
     atexit._run_exitfuncs()
     try:
         for stream in (sys.stdout, sys.stderr):
-            if stream is not None:
-                stream.flush()
+            stream.flush()
     except (OSError, ValueError):
         return
     os._exit(code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -53,3 +54,9 @@ def test_output_that_fails_is_said_by_the_interpreter():
             [sys.executable, "-m", "goatbench", "list", "scales"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
         )
     assert done.returncode != 0 and "No space left on device" in done.stderr
+
+
+def test_a_stream_that_is_closed_from_the_start_is_no_error():
+    command = f"{shlex.quote(sys.executable)} -m goatbench list scales"
+    done = subprocess.run(["sh", "-c", f"{command} >&-; echo $?; {command} 2>&-"], capture_output=True, text=True, timeout=60)
+    assert done.stderr == "" and done.stdout.startswith("0\n") and "embedded" in done.stdout
