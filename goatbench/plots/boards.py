@@ -18,12 +18,26 @@ MAX_LINES = 14  # names beside the lines that still fit
 
 
 def plot_board(board: Board) -> Figure:
-    """Rows over the columns that are numbers; of a board with many, without the variants. UsageError unless two columns are numbers."""
-    if len(board.rows) > MAX_LINES:
-        name, dot, metric = board.title.rpartition(" · ")
-        rows = tuple(row for row in board.rows if row.is_plain or row.is_reference)
-        board = replace(board, rows=rows, title=f"{name} · variants left out{dot}{metric}")
-    return curves(*board_curves(board))
+    """Rows over the columns that are numbers, of many the `fewer`. UsageError unless two columns are numbers."""
+    return curves(*board_curves(fewer(board)))
+
+
+def fewer(board: Board) -> Board:
+    """As many rows as a picture holds, where the board has more: without variants, then without rows of one seed; the title says so."""
+    kinds = (("variants", lambda row: row.is_plain), ("rows of one seed", lambda row: _seeds(row) > 1))
+    left_out = []
+    for name, is_kept in kinds:
+        if len(board.rows) > MAX_LINES:
+            left_out.append(name)
+            board = replace(board, rows=tuple(row for row in board.rows if row.is_reference or is_kept(row)))
+    if not left_out:
+        return board
+    title, dot, metric = board.title.rpartition(" · ")
+    return replace(board, title=f"{title} · {' and '.join(left_out)} left out{dot}{metric}")
+
+
+def _seeds(row: Row) -> int:
+    return max((cell.summary.n for cell in row.cells.values() if cell.summary is not None), default=0)
 
 
 def board_curves(board: Board) -> tuple[list[Curve], Labels]:

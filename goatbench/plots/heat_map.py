@@ -13,6 +13,7 @@ from ..errors import UsageError
 from ..records.board import Board
 from ..records.grouping import Group, RowSamples
 from . import style
+from .boards import fewer
 from .curves import length_label
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ class Grid:
 
 
 def plot_heat_map(board: Board, group: Group) -> Figure:
-    """The rows of a board in their order, means over seeds. UsageError if their records hold no curve over depth."""
+    """The rows of a board in their order, of many the `fewer`, means over seeds. UsageError if their records hold no curve over depth."""
+    board = fewer(board)
     grids = grids_of(board, group)
     if not grids:
         raise UsageError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from goatbench.errors import UsageError
-from goatbench.plots.boards import plot_board
+from goatbench.plots.boards import fewer, plot_board
 from goatbench.records.board import Board, Cell, Column, Row
 from goatbench.records.statistics import summarise
 
@@ -52,3 +52,12 @@ def test_a_crowded_board_is_drawn_without_its_variants():
     (axes,) = plot_board(board(*rows)).axes
     assert [line.get_gid() for line in axes.lines if (line.get_gid() or "").startswith("curve-")] == ["curve-0"]
     assert "variants left out" in axes.get_title(loc="left") + axes.get_title()
+
+
+def test_where_plain_rows_are_many_those_of_one_seed_are_left_out_too():
+    seeds = lambda n: summarise([2.0] * n)
+    rows = [Row(f"r{i}", {"1": Cell("", seeds(1 + i % 2)), "16": Cell("", seeds(1 + i % 2))}) for i in range(15)]
+    drawn = fewer(board(*rows))
+    assert [row.name for row in drawn.rows] == [f"r{i}" for i in range(1, 15, 2)]
+    assert "variants and rows of one seed left out" in drawn.title
+    assert fewer(board(*rows[:14])).rows == tuple(rows[:14])
