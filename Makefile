@@ -9,6 +9,7 @@ demo: $(VENV)/.ready
 	$(BIN)/goatbench run task=vit_res512
 	$(BIN)/goatbench leaderboard task=vit_resolution
 	$(BIN)/goatbench leaderboard task=vit_res512
+	@echo "done: your run is the row with a * above; what it means: README.md. Next: . $(BIN)/activate && goatbench list"
 
 test: $(VENV)/.ready
 	$(BIN)/ruff check .

@@ -14,6 +14,8 @@ def console() -> None:
     """The command line as a process of its own, which ends at once: the interpreter would take two CPU-seconds to destroy what PyTorch
     and Lightning are made of. A stream that it was started without (`>&-`) is the null device."""
     sys.stdout, sys.stderr = (open(os.devnull, "w") if stream is None else stream for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # a terminal of another encoding shows ? for ±
     try:
         main()
     except SystemExit as end:

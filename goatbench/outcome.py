@@ -53,8 +53,8 @@ def _column(measurement: Measurement, card: TaskCard) -> str:
 
 
 def _variant(measurement: Measurement, card: TaskCard) -> str:
-    names = (*card.row_conditions, "reference")
-    return " ".join(str(measurement.conditions[name]) for name in names if name in measurement.conditions)
+    values = {name: measurement.conditions[name] for name in (*card.row_conditions, "reference") if name in measurement.conditions}
+    return " ".join(value if isinstance(value, str) else f"{name}={value}" for name, value in values.items())
 
 
 def _cell(measurement: Measurement | None, metric: Metric) -> str:

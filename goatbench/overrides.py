@@ -51,7 +51,8 @@ def parse(line: str, sweep: bool = False) -> Override:
     except HydraException:
         key, equals, value = line.partition("=")
         quoted = f"; text with blanks, commas or brackets goes in two pairs of quotes: \"{key}='{value}'\"" if equals and value else ""
-        wanted = "write key=value, such as attention=goat, seed=3, task.resolutions=[224,512]"
+        first = f"task={line}" if line.isidentifier() else "attention=goat"
+        wanted = f"write key=value, such as {first}, seed=3, task.resolutions=[224,512]"
         raise UsageError(f"cannot read '{line}': {wanted}{quoted}") from None
     if override.is_sweep_override() and not sweep:
         raise UsageError(f"'{line}' holds several values; run them all with: goatbench run -m {line} ...")

@@ -56,7 +56,7 @@ class Progress:
             self._start_bar()
         if self._bar is not None:
             self._bar.update(self._task, completed=self.done, values=_show(self._values))
-        elif self._clock() - self._last >= self._interval:
+        elif self._clock() - self._last >= self._interval and self.done < self.total:  # the last line comes with the end
             self._last = self._clock()
             self._line()
 

@@ -132,7 +132,8 @@ def _place_finished(card: TaskCard, metric: Metric, run: Sample, groups: dict[Pl
 def _sorted_out(card: TaskCard, conditions: dict[str, Any]) -> tuple[tuple, tuple] | None:
     """(conditions that a board shares, those that make a row of their own); None if the measurement is not of this board's columns."""
     shown = {card.column_condition, card.column_label, *card.column_details, *card.row_conditions}
-    pinned = {name: value for name, value in card.primary_conditions.items() if name not in shown}
+    free = {*shown, "split"}  # another split than the card's is a board of its own
+    pinned = {name: value for name, value in card.primary_conditions.items() if name not in free}
     if card.column_condition not in conditions or any(conditions.get(name) != value for name, value in pinned.items()):
         return None
     further = tuple(sorted((name, value) for name, value in conditions.items() if name not in shown))

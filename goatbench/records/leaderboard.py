@@ -51,7 +51,7 @@ def row_names(card: TaskCard, submitted: Iterable[RunRecord], local: Iterable[Ru
 def _board(
     card: TaskCard, metric: Metric, group: Group, groups: list[Group], against: str | None, examples: ExampleFiles | None
 ) -> Board:
-    headline = card.primary_conditions.get(card.column_condition)
+    headline = _headline(card, group)
     scores = {name: scores_of(metric, row, headline) for name, row in group.rows.items()}
     means = {name: summarise(list(values.values())).mean for name, values in scores.items() if values}
     order = sorted(group.rows, key=lambda name: (name not in means, -means.get(name, 0.0), name))
@@ -94,6 +94,12 @@ def _board(
     facts = _facts(card, metric, group, headline) | ({"against": against} if against is not None else {})
     every = (*columns.values(), *(column for column, _ in extras))
     return Board(title_of(card, metric, group, against), every, tuple(rows), tuple(notes), facts, detailed)
+
+
+def _headline(card: TaskCard, group: Group) -> Any:
+    """The column that a board is sorted by: the card's, or the only one in which this metric was measured at all."""
+    measured = {column for sample in group.samples for column, m in sample.cells.items() if m.value is not None}
+    return next(iter(measured)) if len(measured) == 1 else card.primary_conditions.get(card.column_condition)
 
 
 def title_of(card: TaskCard, metric: Metric, group: Group, against: str | None = None) -> str:

@@ -166,6 +166,8 @@ class _Watch(lightning.Callback):
             self.bar.__enter__()
             self.bar.advance(trainer.global_step)  # what an earlier process has done
             self.shown_steps = trainer.global_step
+            if trainer.global_step:
+                tell(f"training goes on from step {trainer.global_step}")
         self._resume()
 
     def _resume(self) -> None:

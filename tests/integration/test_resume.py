@@ -102,12 +102,16 @@ def test_an_interrupt_keeps_the_training_and_says_so_in_one_line(tmp_path, monke
         with pytest.raises(SystemExit) as stop:
             main(["run", *RUNS["toy"], f"runs_dir={tmp_path}", "trainer.num_workers=1"])
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert stop.value.code == 130 and len(list(tmp_path.rglob("resume.ckpt"))) == 1
+        said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("goatbench: ")]
+        assert said == ["goatbench: interrupted: training is kept up to step 3; the same command goes on from there"]
+        monkeypatch.undo()
+        main(["run", *RUNS["toy"], f"runs_dir={tmp_path}", "trainer.num_workers=1"])
+    except SystemExit as end:
+        assert end.code == 0 and "training goes on from step 3" in capsys.readouterr().err
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    assert stop.value.code == 130 and len(list(tmp_path.rglob("resume.ckpt"))) == 1
-    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("goatbench: ")]
-    assert said == ["goatbench: interrupted: training is kept up to step 3; the same command goes on from there"]
 
 
 def test_an_interrupted_retraining_promises_nothing(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -54,6 +55,12 @@ def test_output_that_fails_is_said_by_the_interpreter():
             [sys.executable, "-m", "goatbench", "list", "scales"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
         )
     assert done.returncode != 0 and "No space left on device" in done.stderr
+
+
+def test_a_terminal_of_another_encoding_shows_a_question_mark():
+    command = [sys.executable, "-m", "goatbench", "leaderboard", "task=toy_blocks", "--published"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("toy_blocks@v1 ? embedded")
 
 
 def test_a_stream_that_is_closed_from_the_start_is_no_error():

@@ -51,6 +51,27 @@ def test_a_cell_is_mean_and_standard_deviation_over_seeds(card, make_record):
     assert [column.head for column in board.columns] == ["12 (224)", "28 (512)↑", "seeds", "params", "CPU-s"]
 
 
+def test_another_split_than_the_card_s_is_a_board_of_its_own(card, make_record):
+    pinned = card.model_copy(update={"primary_conditions": card.primary_conditions | {"split": "test"}})
+    records = [make_record("goat", seed, {"raw": cells(0.7, 0.4)}, run=seed) for seed in (0, 1)]
+    on = lambda record, split: record.model_copy(
+        update={"measurements": [m.model_copy(update={"conditions": m.conditions | {"split": split}}) for m in record.measurements]}
+    )
+    boards = build_boards(pinned, [on(records[0], "test"), on(records[1], "validation")])
+    assert [len(row(board, "goat").cells) for board in boards] and len(boards) == 2
+    assert any("condition.split = validation" in note for board in boards for note in board.notes)
+
+
+def test_a_metric_of_one_column_is_sorted_by_that_column(card, make_record):
+    records = [
+        make_record(name, seed, {"raw": {(224, 12): base + seed / 100}}, run=10 * i + seed)
+        for i, (name, base) in enumerate((("goat", 0.5), ("rope", 0.7)))
+        for seed in (0, 1)
+    ]
+    board = only(build_boards(card, records))  # the card's headline is 512
+    assert [row.name for row in board.rows] == ["rope", "goat"] and board.columns[0].head == "12 (224)↑"
+
+
 def test_a_metric_without_a_better_end_is_sorted_and_ranks_nobody(card, make_record):
     """Three seeds each, far apart: any other metric would rank them."""
     first, *others = card.metrics
