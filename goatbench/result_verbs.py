@@ -16,6 +16,7 @@ from .completion import (
     complete_task_name,
 )
 from .options import ResultsDir, RunsDir
+from .progress import tell
 
 
 def leaderboard(
@@ -114,6 +115,7 @@ def submit(
     from .records.store import submit as place
     from .verify import verify
 
-    where = "" if results_dir else " (results of this checkout: commit it, or choose another folder with --results-dir DIR)"
-    for placed in place(runs, results_dir or submission_root(), runs_dir, allow_dirty=allow_dirty, verify=verify):
-        print(f"{placed.path}{' (was there already)' if placed.already else where}")
+    done = place(runs, results_dir or submission_root(), runs_dir, allow_dirty=allow_dirty, verify=verify)
+    print("\n".join(f"{placed.path}{' (was there already)' if placed.already else ''}" for placed in done))
+    if not results_dir:
+        tell("these are the results of this checkout: commit them, or choose another folder with --results-dir DIR")

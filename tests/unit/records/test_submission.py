@@ -199,8 +199,8 @@ def test_the_default_place_is_said_and_is_a_checkout_only(runs, results, make_re
     assert code == 2 and said.endswith("name a folder with --results-dir DIR, or use a checkout") and not list(results.iterdir())
     (results.parent / "pyproject.toml").touch()
     path = results / placed_at(record)
-    where = "(results of this checkout: commit it, or choose another folder with --results-dir DIR)"
-    assert submitted() == (0, f"{path} {where}") and submitted() == (0, f"{path} (was there already)")
+    where = "these are the results of this checkout: commit them, or choose another folder with --results-dir DIR"
+    assert submitted() == (0, f"{path}\n{where}") and submitted() == (0, f"{path} (was there already)\n{where}")
     assert submitted("--results-dir", str(runs)) == (0, str(runs / placed_at(record)))
 
 
