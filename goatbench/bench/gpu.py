@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 
 import torch
@@ -24,7 +27,8 @@ from .targets import PEAK_AT_MOST, PLAIN_AT_MOST, SAVED_AT_MOST, Result, judge
 from .timing import Quartiles, interleaved, ratio
 from .variants import EMBED_DIM, build, training_step
 
-START_BEFORE_SECONDS = 480.0  # no job begins later: the longest takes about a minute, and the whole stays under ten
+START_BEFORE_SECONDS = 480.0  # no job begins later
+END_SECONDS = 590.0  # the command ends then, whatever a job or a compiler is doing
 KERNELS = ("sdpa", "flash", "flex")
 OUTPUT_AT_MOST = {"bf16": 8e-3, "fp16": 2e-3}  # rounding: 2^-8 and 2^-11 relative, a few operations deep
 GRADIENT_AT_MOST = {"bf16": 2e-2, "fp16": 5e-3}
@@ -48,13 +52,14 @@ class Settings:
 
 @dataclass(slots=True)
 class Found:
-    """failed: jobs that ended in an error, or were not begun in time, and why; notes: what a kernel objected to."""
+    """failed: jobs that ended in an error, or not in time, and why; notes: what a kernel objected to; running: the job of the moment."""
 
     results: list[Result] = field(default_factory=list)
     seconds: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     backends: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
+    running: str = ""
 
 
 Job = Callable[[Found], None]
@@ -67,22 +72,48 @@ def main(argv: list[str], device: torch.device = CUDA, settings: Settings | None
     out = record.writable(arguments.out)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UsageError("bench gpu needs a CUDA device, and torch sees none here; nothing was measured")
-    settings, started = settings or Settings(), record.now()
-    found = measure(settings, device)
-    print(render(found))
-    if out is not None:
-        record.write(out, record_bytes(found, settings, device, started))
+    settings, started, found = settings or Settings(), record.now(), Found()
+
+    def end() -> None:
+        print(render(found), flush=True)
+        if out is not None:
+            record.write(out, record_bytes(found, settings, device, started))
+
+    with _ended_after(END_SECONDS, found, end):
+        measure(settings, device, found)
+    end()
     return exit_code(found)
 
 
-def measure(settings: Settings, device: torch.device, start_before: float = START_BEFORE_SECONDS) -> Found:
-    """Every job, even where one before it failed; none is begun after `start_before` seconds."""
-    found, jobs, began = Found(), jobs_of(settings, device), time.monotonic()
+@contextmanager
+def _ended_after(seconds: float, found: Found, end: Callable[[], None]) -> Iterator[None]:
+    """Ends the process with what is found by then: a kernel or a compiler that hangs hears no signal."""
+
+    def give_up() -> None:
+        found.failed[found.running] = f"not finished: {seconds:g} s were over"
+        try:
+            end()
+        finally:
+            os._exit(1)
+
+    timer = threading.Timer(seconds, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def measure(settings: Settings, device: torch.device, found: Found, start_before: float = START_BEFORE_SECONDS) -> Found:
+    """Every job, even where one before it failed, into `found`; none is begun after `start_before` seconds."""
+    jobs, began = jobs_of(settings, device), time.monotonic()
     with Progress("bench gpu", len(jobs), "job") as bar:
         for label, job in jobs.items():
             if time.monotonic() - began > start_before:
                 found.failed[label] = f"not begun: {start_before:g} s were over"
                 continue
+            found.running = label
             try:
                 job(found)
             except Exception as error:  # torch and its compilers raise anything; the other jobs can still tell something

@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -18,7 +20,7 @@ TINY = gpu.Settings(tokens=64, flash_tokens=64, key_tokens=2048, shapes={(1, 64)
 
 @pytest.fixture(scope="module")
 def found():
-    return gpu.measure(TINY, CPU)
+    return gpu.measure(TINY, CPU, gpu.Found())
 
 
 def test_every_part_runs_and_keeps_its_bounds(found):
@@ -78,10 +80,28 @@ def test_a_kernel_that_forgets_the_prior_is_seen():
 
 def test_a_job_that_fails_is_told_and_the_others_run(monkeypatch):
     monkeypatch.setattr(gpu, "jobs_of", lambda *_: {"bad": lambda found: 1 / 0, "good": lambda found: found.notes.append("ran")})
-    found = gpu.measure(TINY, CPU)
+    found = gpu.measure(TINY, CPU, gpu.Found())
     assert found.failed == {"bad": "ZeroDivisionError: division by zero"} and found.notes == ["ran"] and gpu.exit_code(found) == 1
-    late = gpu.measure(TINY, CPU, start_before=-1.0)
+    late = gpu.measure(TINY, CPU, gpu.Found(), start_before=-1.0)
     assert set(late.failed) == {"bad", "good"} and "not begun" in late.failed["good"]
+
+
+HANGING = """
+import sys, time, torch
+from goatbench.bench import gpu
+gpu.END_SECONDS = 1.0
+gpu.jobs_of = lambda *_: {"good": lambda found: found.notes.append("ran"), "stuck": lambda found: time.sleep(60)}
+gpu.main(["--out", sys.argv[1]], torch.device("cpu"))
+"""
+
+
+def test_a_job_that_hangs_does_not_outlast_ten_minutes(tmp_path):
+    assert gpu.START_BEFORE_SECONDS < gpu.END_SECONDS < 600
+    path = tmp_path / "record.json"
+    done = subprocess.run([sys.executable, "-c", HANGING, str(path)], capture_output=True, text=True, timeout=50)
+    assert done.returncode == 1 and "FAILED stuck: not finished: 1 s were over" in done.stdout
+    kept = json.loads(path.read_text())
+    assert set(kept["failed"]) == {"stuck"} and kept["notes"] == ["ran"]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without CUDA")
