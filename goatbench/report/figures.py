@@ -10,7 +10,7 @@ from statistics import fmean
 from markupsafe import Markup
 
 from ..errors import UsageError
-from ..plots.boards import board_curves
+from ..plots.boards import board_curves, fewer
 from ..plots.curves import Curve, Labels
 from ..plots.heat_map import grids_of
 from ..records.board import Board, Row
@@ -76,7 +76,8 @@ def looks_of(boards: list[Board]) -> dict[str, Look]:
 
 def _by_column(board: Board, looks: Mapping[str, Look]) -> Iterator[Figure]:
     try:
-        lines, labels = board_curves(board)
+        drawn = fewer(board)
+        lines, labels = board_curves(drawn)
     except UsageError:  # its columns are no numbers
         return
     shown = [line for line in lines if line.name in looks]
@@ -85,6 +86,7 @@ def _by_column(board: Board, looks: Mapping[str, Look]) -> Iterator[Figure]:
         ends = listed([f"{row.name} {row.cells[column.key].text}" for row in _measured(board, column.key)]) if column else ""
         label = f"Line chart of {labels.y} by {labels.x}. {f'At {column.head[:-1]}: {ends}.' if column else ''}"
         caption = "Mean over seeds; band: one standard deviation." + (" Dashed across: yardsticks." if labels.references else "")
+        caption += f" {labels.title.rpartition(' · ')[2].capitalize()}." if drawn is not board else ""  # what is left out
         caption += " Dashed: variants." if any(looks[line.name].is_dashed for line in shown) else ""
         axes = Labels("", labels.x, labels.y, references=labels.references)
         yield Figure(f"Quality against {labels.x.partition(' (')[0]}", line_chart(shown, axes, looks, label), caption)

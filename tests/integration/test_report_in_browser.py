@@ -30,7 +30,8 @@ def browser():
 
 
 def test_it_is_small(page):
-    assert page.stat().st_size < 3 * 2**20
+    """About 4 kB a record, of nearly 900."""
+    assert page.stat().st_size < 5 * 2**20
 
 
 def test_it_renders_and_sorts(page, browser):

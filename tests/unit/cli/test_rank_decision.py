@@ -30,7 +30,7 @@ def ask(tmp_path):
 
     def of(rank):
         task = SimpleNamespace(train=train)
-        return weights._load_or_train(spec, task, torch.nn.Linear(1, 1), None, tmp_path / "weights.pt", RUN_ID, rank)
+        return weights._load_or_train(spec, task, torch.nn.Linear(1, 1), None, tmp_path / "weights.pt", {"run_id": RUN_ID}, rank)
 
     return of
 
@@ -72,7 +72,7 @@ def test_one_process_leaves_no_word(ask, tmp_path, monkeypatch):
     monkeypatch.setattr(rank_decision, "decide", None)
     spec = SimpleNamespace(runs_dir=str(tmp_path), retrain=False, trainer=SimpleNamespace(devices=1, num_nodes=1))
     task = SimpleNamespace(train=lambda spec, net, data, checkpoint, meta: save_checkpoint(checkpoint, net.state_dict(), meta))
-    weights._load_or_train(spec, task, torch.nn.Linear(1, 1), None, tmp_path / "weights.pt", RUN_ID, 0)
+    weights._load_or_train(spec, task, torch.nn.Linear(1, 1), None, tmp_path / "weights.pt", {"run_id": RUN_ID}, 0)
 
 
 def test_a_first_rank_that_ended_without_a_word_is_not_waited_for(tmp_path, monkeypatch):
