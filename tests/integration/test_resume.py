@@ -106,9 +106,9 @@ def test_an_interrupt_keeps_the_training_and_says_so_in_one_line(tmp_path, monke
         said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("goatbench: ")]
         assert said == ["goatbench: interrupted: training is kept up to step 3; the same command goes on from there"]
         monkeypatch.undo()
-        main(["run", *RUNS["toy"], f"runs_dir={tmp_path}", "trainer.num_workers=1"])
-    except SystemExit as end:
-        assert end.code == 0 and "training goes on from step 3" in capsys.readouterr().err
+        with pytest.raises(SystemExit) as end:
+            main(["run", *RUNS["toy"], f"runs_dir={tmp_path}", "trainer.num_workers=1"])
+        assert end.value.code == 0 and "training goes on from step 3" in capsys.readouterr().err
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
