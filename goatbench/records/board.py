@@ -144,15 +144,15 @@ def _narrowed(board: Board, width: int) -> tuple[Board, list[str]]:
 
 def _table(board: Board, columns: tuple[Column, ...], name_width: int) -> Iterator[tuple[str, str]]:
     """Lines and their style. Laid out here: rich's own tables take most of a second for some hundred rows."""
-    rank_width = max(len(text) for text in ("rank", *(row.rank for row in board.rows)))
+    rank_width = _rank_width(board)
     widths = [_width(board, column) for column in columns]
 
     def line(rank: str, name: str, texts: Iterable[str]) -> str:
         cells = (text.rjust(n) if column.numeric else text.ljust(n) for text, n, column in zip(texts, widths, columns, strict=True))
-        return " ".join((rank.ljust(rank_width), name.ljust(name_width), *cells)).rstrip()
+        return rank.ljust(rank_width) + " ".join((name.ljust(name_width), *cells)).rstrip()
 
-    yield line("rank", "row", (column.head for column in columns)), "bold"
-    yield "─" * (rank_width + 1 + name_width + sum(widths) + len(widths)), ""
+    yield line("rank" if rank_width else "", "row", (column.head for column in columns)), "bold"
+    yield "─" * (rank_width + name_width + sum(widths) + len(widths)), ""
     for row in board.rows:
         style = "dim" if row.is_control or row.is_reference or row.is_unlearned else ""
         first, *more = _fold(row.label, name_width)
@@ -161,10 +161,16 @@ def _table(board: Board, columns: tuple[Column, ...], name_width: int) -> Iterat
             yield line("", part, ("" for _ in columns)), style
 
 
+def _rank_width(board: Board) -> int:
+    """Of the first column and the space after it; 0 where no row has a rank: a terminal is narrow."""
+    ranks = [row.rank for row in board.rows if row.rank]
+    return max(map(len, ("rank", *ranks))) + 1 if ranks else 0
+
+
 def _pages(board: Board, width: int) -> list[tuple[tuple[Column, ...], int]]:
     """Columns that fit beside rank and name, page by page, each with the width of the names: whole if all fits, else folded."""
     labels = ["row", *(row.label for row in board.rows)]
-    rank = max(len(text) for text in ("rank", *(row.rank for row in board.rows))) + 1
+    rank = _rank_width(board)
     widths = [_width(board, column) + 1 for column in board.columns]
     whole = max(map(len, labels))
     if rank + whole + sum(widths) <= width:

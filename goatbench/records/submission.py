@@ -14,8 +14,8 @@ from .files import CURE, create_exclusive, one_line, parse_record, read_bounded,
 from .layout import RECORD, placed_at
 from .record import RUN_ID_PATTERN, RunRecord, Status
 
-# an absolute path of two or more parts, or a drive letter, at the start of a string or after white space or an opening sign
 LAST = "last"  # for a run id: the run that ended last
+# an absolute path of two or more parts, or a drive letter, at the start of a string or after white space or an opening sign
 _ABSOLUTE_PATH = re.compile(r"(?:^|[\s'\"=(\[,:])((?:/[\w.@+~-]+){2,}|~/[\w.-]+|[A-Za-z]:\\[\w.-]+)")
 
 

@@ -195,8 +195,10 @@ def _check(shape: ModelShape, query_kernel: int, key_kernel: int, convolve: str,
     for name, value, known in (("convolve", convolve, PLACES), ("mix", mix, PLACES), ("norm", norm, NORMS)):
         if value not in known:
             raise ValueError(f"attention.inner_options.{name} = {value!r} is unknown; one of {', '.join(known)}")
-    if query_kernel < 1 or key_kernel < 1 or key_kernel % 2 == 0:
-        raise ValueError(f"multi-token attention: query_kernel {query_kernel} is at least 1 and key_kernel {key_kernel} an odd number")
+    if query_kernel < 1:
+        raise ValueError(f"attention.inner_options.query_kernel = {query_kernel} is too small: 1 or more, counted with the query itself")
+    if key_kernel < 1 or key_kernel % 2 == 0:
+        raise ValueError(f"attention.inner_options.key_kernel = {key_kernel} has no centre: an odd number, published 11")
     if group < 1 or shape.num_heads % group:
         raise ValueError(f"multi-token attention: heads_per_group {group} does not divide num_heads {shape.num_heads}")
     if convolve == "none":

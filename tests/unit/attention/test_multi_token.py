@@ -159,7 +159,8 @@ def test_rows_need_not_sum_to_one():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (dict(key_kernel=4), "key_kernel 4 an odd number"),
+        (dict(key_kernel=4), "key_kernel = 4 has no centre: an odd number, published 11"),
+        (dict(query_kernel=0), "query_kernel = 0 is too small: 1 or more"),
         (dict(heads_per_group=3), "heads_per_group 3 does not divide num_heads 4"),
         (dict(every=4), "every = 4 leaves no layer of 1 with a convolution: use every=1"),
         (dict(mix="everywhere"), "mix = 'everywhere' is unknown; one of none, before, after, both"),

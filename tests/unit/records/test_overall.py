@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from goatbench.errors import UsageError
+from goatbench.records.board import to_text
 from goatbench.records.overall import overall_boards
 
 FIRST = {"goat": (0.6, 0.62), "rope": (0.5, 0.5), "alibi": (0.4, 0.42), "nope": (0.9, 0.9)}  # top1: higher is better; nope is a control
@@ -42,6 +43,12 @@ def test_mean_rank_and_gain_of_rows_that_have_every_task(cards, records):
     assert cells["rope"]["gain"].number == 0.0 and next(row for row in board.rows if row.name == "rope").is_baseline
     assert "rank" not in cells["fox"] and cells["fox"]["tasks"].text == "1/2" and "nope" not in cells
     assert board.title == "overall · all domains · embedded · 2 tasks"  # tuning is left out
+
+
+def test_a_terminal_shows_no_column_of_ranks_that_no_row_has(cards, records):
+    (board,) = overall_boards(cards, records, [], "embedded")
+    heads = to_text(board, width=100).splitlines()[1]
+    assert heads.startswith("row ") and "mean rank" in heads
 
 
 def test_the_bootstrap_spans_what_the_seeds_can_give(cards, records):
