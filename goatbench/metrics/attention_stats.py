@@ -1,7 +1,7 @@
 """Where attention goes: mass on the first token and on the latest keys, entropy, distance, largest probability, per layer and head.
 
 Worked out from the logits that the model really uses (content, prior, mask, sink) in blocks of queries, so that memory is linear in
-the length. L layers, B batch, H query heads, Q queries, K keys.
+the length (but for contextual positions, whose model itself writes its logits out). L layers, B batch, H query heads, Q queries, K keys.
 """
 
 from __future__ import annotations
@@ -107,10 +107,17 @@ class _Watching:
 
     def __call__(self, problem: Problem) -> tuple[Tensor, Tensor | None]:
         assert self.sums is None, "one call of a layer's kernel a forward pass"
+        is_written_out = bool(problem.prior.biases)  # a kernel holds elementwise biases for all the queries that it is given
+        done = []
         for part in query_blocks(problem, BLOCK_LOGITS):
             sums = _sums(part, self.recent)
             self.sums = sums if self.sums is None else _Sums(self.sums.heads + sums.heads, self.sums.rows + sums.rows)
-        return self.kernel(problem)
+            if is_written_out:
+                done.append(self.kernel(part))
+        if not is_written_out:
+            return self.kernel(problem)
+        outs, lses = zip(*done, strict=True)
+        return torch.cat(outs, dim=2), None if lses[0] is None else torch.cat(lses, dim=2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,7 +141,7 @@ def live_bytes(name: str, length: int) -> int:
     return live.peak
 
 
-@pytest.mark.parametrize("name", ["rope", "goat", "sink_scalar"])
+@pytest.mark.parametrize("name", ["rope", "goat", "sink_scalar", "t5", "fire", "fox"])
 def test_no_map_of_queries_by_keys_is_ever_held(name, monkeypatch):
     """Not with one byte an entry; all at once every entry takes several numbers."""
     monkeypatch.setattr(module, "BLOCK_LOGITS", 2**17)
