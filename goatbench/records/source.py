@@ -12,7 +12,9 @@ from .. import __version__
 from .canonical import digest
 from .record import CodeInfo, TaskCard
 
-TRAINING_PARTS = ("attention", "models", "data", "training")  # what can change trained weights
+TRAINING_PARTS = (  # what can change trained weights: sub-packages, and modules of others with the loss and the tasks' `train`
+    "attention", "models", "data", "training", "metrics/token_nll.py", "tasks/causal.py", "tasks/text.py", "tasks/vit_resolution.py",
+)  # fmt: skip
 CODE_PATHS = ("goatbench", "tasks", "configs", "pyproject.toml")  # a change elsewhere (README, results) cannot change a number
 MAPPED = ("tasks", "configs", "results")  # top-level folders that a wheel puts inside the package
 DISPLAY_ONLY = {
@@ -23,7 +25,7 @@ GIT_SECONDS = 10
 
 
 def source_hash(parts: tuple[str, ...] | None = None) -> str:
-    """sha256 (16 hex digits) over the Python files of these sub-packages; None: the whole package and the tasks.
+    """sha256 (16 hex digits) over the Python files of these sub-packages and modules; None: the whole package and the tasks.
 
     The same for an editable install and a wheel, and for either kind of line ending.
     """
@@ -60,13 +62,17 @@ def source_files(root: Path, tasks: Path, parts: tuple[str, ...] | None) -> dict
 
     root is the folder of the package, tasks that of `goatbench.tasks`, which lies elsewhere in an editable install.
     """
-    folders = {part: root / part for part in parts} if parts is not None else {"": root, "tasks": tasks}
+    places = {"": root, "tasks": tasks}
+    if parts is not None:
+        places = {part: tasks / part.removeprefix("tasks/") if part.startswith("tasks/") else root / part for part in parts}
     found: dict[str, Path] = {}
-    for part, folder in folders.items():
-        if not folder.is_dir():
+    for part, place in places.items():
+        if not place.exists():
             raise ValueError(f"the package has no sub-package {part!r} to hash")
-        for path in folder.rglob("*.py"):
-            inside = path.relative_to(folder)
+        if place.is_file():
+            found[part] = place
+        for path in place.rglob("*.py"):
+            inside = path.relative_to(place)
             if not part and inside.parts[0] in MAPPED:
                 continue
             found[(Path(part) / inside).as_posix()] = path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,8 +11,12 @@ from pathlib import Path
 import pytest
 
 import goatbench
+from goatbench.metrics.token_nll import token_nll
 from goatbench.records import source
 from goatbench.records.source import TRAINING_PARTS, card_hash, code_info, hash_files, source_files, source_hash
+from goatbench.registry import tasks
+from goatbench.training.causal_lm import CausalLM
+from goatbench.training.classifier import Classifier
 
 GIT = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main", "-c", "commit.gpgsign=false"]
 
@@ -71,6 +76,14 @@ def test_moving_code_between_files_changes_the_hash(tree):
 def test_this_package_has_a_hash_for_training_and_one_for_everything():
     assert source_hash(TRAINING_PARTS) != source_hash() == source_hash()
     assert code_info().version == goatbench.__version__ and code_info().source_hash == source_hash()
+
+
+def test_the_loss_and_every_task_s_training_are_code_that_changes_weights():
+    place = lambda thing: Path(inspect.getfile(thing)).resolve()
+    package, folder = Path(goatbench.__file__).resolve().parent, place(type(tasks.get("lm_length"))).parent
+    hashed = {path.resolve() for path in source_files(package, folder, TRAINING_PARTS).values()}
+    trained = {type(task).train for name in tasks.names() if (task := tasks.get(name)).trains}
+    assert {place(one) for one in (token_nll, CausalLM, Classifier, *trained)} <= hashed
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
