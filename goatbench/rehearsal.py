@@ -1,0 +1,64 @@
+"""Every row on every task for real, at scale smoke, in one process: what `goatbench.matrix` says runs is trained, measured, recorded.
+
+    python -m goatbench.rehearsal [ROW ...]      into runs/rehearsal; stopped, the same command goes on
+
+By hand: a core is busy with all of it for most of an hour. Exit code 1 if an outcome is not that of the matrix.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+from .compose import Composed
+from .elsewhere import finished_run
+from .errors import UsageError
+from .execute import execute, job_key
+from .matrix import OK, SCALE, UNDEFINED, Pairs
+from .progress import Progress
+from .records.record import Status
+
+RUNS_DIR = "runs/rehearsal"
+
+
+def outcome(pairs: Pairs, row: str, task: str) -> str:
+    """'ok' or, in one line, why not: of a run with this code that lies in RUNS_DIR, or of one that is made now."""
+    spec = pairs.spec(row, task).model_copy(update={"runs_dir": RUNS_DIR})
+    key = job_key(spec)
+    record = finished_run(RUNS_DIR, (key["config_hash"], key["task_version"], key["data_fingerprint"], key["source_hash"]))
+    if record is None:
+        overrides = [f"task={task}", f"attention={row}", f"scale={SCALE}"]
+        with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):  # a bar a run
+            try:
+                record = execute(Composed(spec, {}, overrides, {}))
+            except UsageError as refusal:
+                return str(refusal)
+    assert record is not None
+    return OK if record.status is Status.OK else f"{record.ending}: {record.error.message if record.error else ''}"
+
+
+def differences(pairs: Pairs, rows: Sequence[str]) -> Iterator[str]:
+    """A line for each pair whose run does not end as the matrix says."""
+    defined = [(row, task) for row, task in product(rows, pairs.tasks) if pairs.outcome(row, task) != UNDEFINED]
+    with Progress("rehearsal", len(defined), "run") as progress:
+        for row, task in defined:
+            said, found = pairs.outcome(row, task), outcome(pairs, row, task)
+            if found != (OK if said.partition(" ")[0] == OK else said):
+                yield f"{row} on {task}: {found} (the matrix: {said})"
+            progress.advance(1)
+
+
+def main(rows: Sequence[str]) -> int:
+    pairs = Pairs()
+    found = 0
+    for line in differences(pairs, rows or pairs.rows):
+        print(line, flush=True)
+        found += 1
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
