@@ -6,7 +6,8 @@ The loaders are those of the runs; both verbs print what they find, a line a fac
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +19,7 @@ from .errors import UsageError
 if TYPE_CHECKING:
     import numpy as np
 
+    from .data.genome.genome import Genome
     from .data.split import ImageSource
     from .data.text.shards import TokenShard
     from .spec import TextDataSpec
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 TASKS = {"images": "vit_res224", "genome": "genome_nll", "text": "lm_length", "toy": "needle", "stories": "babilong"}  # any one
 IMAGENET_CLASSES = 1000
 IMAGENET_COUNTS = {"train": 1_281_167, "test": 50_000}
-IMAGENET_ANCHORS = {0: "n01440764", 1: "n01443537", 207: "n02099601", 388: "n02510455", 999: "n15075141"}  # index -> WordNet id
+WNID = re.compile(r"n\d{8}")  # in the name of an image of ImageNet
 CHUNK = 2**24
 
 
@@ -105,41 +107,45 @@ def _check_images(data: Any) -> Iterator[Fact]:
             yield Fact(level, f"{len(empty)} classes have no {name} image: {', '.join(empty[:3])}{advice}")
         else:
             yield Fact("ok", f"{name}: {counts.min():,} to {counts.max():,} images a class")
-    yield from _unreadable(source)
+    paths, bad = _tried(source)
+    yield Fact("broken", f"{len(bad)} of {len(paths)} images tried cannot be read: {bad[0]}") if bad else Fact(
+        "ok", f"{len(paths)} test images tried, one a class: all can be read"
+    )
     if len(source.class_names) == IMAGENET_CLASSES:
         found = {"train": int(by_split["train"].sum() + by_split["validation"].sum()), "test": int(by_split["test"].sum())}
-        yield from imagenet_facts(source.class_names, found)
+        wnids = [match.group() for path in paths if (match := WNID.search(path))]
+        yield from imagenet_facts(wnids if len(wnids) == IMAGENET_CLASSES else source.class_names, found)
 
 
-def _unreadable(source: ImageSource) -> Iterator[Fact]:
-    """The first image of each class in the test split, decoded."""
+def _tried(source: ImageSource) -> tuple[list[str], list[str]]:
+    """The first test image of each class, decoded: what each was called ('' where nothing names it), and why those that failed did."""
     import numpy as np
 
     from .data.decode import UnreadableImageError
 
-    split, bad = source.split("test"), []
-    firsts = np.unique(split.labels, return_index=True)[1].tolist()
-    for index in firsts:
+    split, paths, bad = source.split("test"), [], []
+    for index in np.unique(split.labels, return_index=True)[1].tolist():
+        paths.append(split.path(index) if hasattr(split, "path") else "")
         try:
             split.image(index)
         except UnreadableImageError as error:
             bad.append(str(error))
-    yield Fact("broken", f"{len(bad)} of {len(firsts)} images tried cannot be read: {bad[0]}") if bad else Fact(
-        "ok", f"{len(firsts)} test images tried, one a class: all can be read"
-    )
+    return paths, bad
 
 
-def imagenet_facts(class_names: tuple[str, ...], counts: dict[str, int]) -> Iterator[Fact]:
-    """Whether a set of 1,000 classes is ImageNet-1k in the label order of pretrained weights, and whole. counts: all of train, test."""
+def imagenet_facts(class_names: Sequence[str], counts: dict[str, int]) -> Iterator[Fact]:
+    """Whether a set of 1,000 classes is ImageNet-1k in the label order of pretrained weights, and whole. class_names: WordNet ids, or
+    numbers where nothing says more. counts: all of train, test."""
+    from timm.data import ImageNetInfo
+
     if any(name.isdigit() for name in class_names):
         yield Fact("warning", "label order: classes have numbers for names, so it cannot be compared with ImageNet's")
         return
-    wrong = [(index, wnid) for index, wnid in IMAGENET_ANCHORS.items() if class_names[index : index + 1] != (wnid,)]
-    if wrong:
-        index, wnid = wrong[0]
-        yield Fact("warning", f"label order: class {index} is '{class_names[index]}', in ImageNet-1k it is {wnid}")
-        return
-    yield Fact("ok", f"label order: that of ImageNet-1k, at {len(IMAGENET_ANCHORS)} of 1,000 places")
+    for index, (name, wnid) in enumerate(zip(class_names, ImageNetInfo().label_names(), strict=True)):
+        if name != wnid:
+            yield Fact("warning", f"label order: class {index} is '{name}', in ImageNet-1k it is {wnid}")
+            return
+    yield Fact("ok", "label order: that of ImageNet-1k, at each of 1,000 places")
     for name, expected in IMAGENET_COUNTS.items():
         level = "ok" if counts[name] == expected else "warning"
         yield Fact(level, f"{name} and validation together: {counts[name]:,}" if name == "train" else f"{name}: {counts[name]:,}")
@@ -163,7 +169,8 @@ def _genome(data: Any) -> Iterator[Fact]:
 
 
 def _check_genome(data: Any) -> Iterator[Fact]:
-    """The encoded bases again: their MD5 in capital letters is that of the FASTA when it was encoded (N for all that is no A C G T)."""
+    """The encoded bases again: their MD5 in capital letters is that of the FASTA when it was encoded; where there are letters that are
+    read as N, they are compared with the FASTA itself."""
     import numpy as np
 
     from .data.genome.sources import load_sequence
@@ -174,14 +181,36 @@ def _check_genome(data: Any) -> Iterator[Fact]:
     yield Fact("ok", "splits do not overlap")
     letters = np.frombuffer(b"ACGTNNNN", np.uint8)
     for name, file in sequence.genome.files.items():
-        if file.counts["other"]:
-            yield Fact("warning", f"{name}: {file.counts['other']:,} letters other than A C G T N, read as N; its M5 is not compared")
+        if file.counts["other"]:  # which the codes do not tell from N, so that they have another M5
+            same = _as_in_fasta(sequence.genome, name)
+            found = f"{'as' if same else 'not as'} in the FASTA; {file.counts['other']:,} letters other than A C G T N are read as N"
+            yield Fact("warning" if same else "broken", f"{name}: the encoded bases are {found}")
             continue
         whole = hashlib.md5(usedforsecurity=False)
-        for start in range(0, file.length, CHUNK):
-            whole.update(letters[sequence.genome.codes(name, start, min(start + CHUNK, file.length)) & 7])
+        for start, end in _chunks(file.length):
+            whole.update(letters[sequence.genome.codes(name, start, end) & 7])
         same = whole.hexdigest() == file.m5
         yield Fact("ok" if same else "broken", f"{name}: the encoded bases {'have' if same else 'do not have'} the M5 of the FASTA")
+
+
+def _as_in_fasta(genome: Genome, name: str) -> bool:
+    """Whether the codes of a contig are those of its letters, which are read again."""
+    import numpy as np
+
+    from .data.genome import fasta
+    from .data.genome.codes import encode
+    from .data.genome.source import GenomeSource
+
+    source = GenomeSource(genome.fasta)
+    with fasta.open_fasta(source.path, source.index) as opened:
+        return all(
+            np.array_equal(encode(fasta.letters(opened, name, start, end)), genome.codes(name, start, end))
+            for start, end in _chunks(genome.length(name))
+        )
+
+
+def _chunks(length: int) -> Iterator[tuple[int, int]]:
+    return ((start, min(start + CHUNK, length)) for start in range(0, length, CHUNK))
 
 
 # Text

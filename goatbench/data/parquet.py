@@ -47,16 +47,24 @@ class ParquetSplit:
     def __getstate__(self) -> dict:
         return self.__dict__ | {"_held": None}
 
+    def path(self, index: int) -> str:
+        """What the image was called before it came into a shard; '' if nobody says."""
+        return self._cell(index).get("path") or ""
+
     def image(self, index: int) -> Image.Image:
         shard, group, row = (int(value) for value in self._rows[index])
-        if self._held is None or self._held[0] != (shard, group):
-            table = _pyarrow_parquet().ParquetFile(Path(self._root, self._shards[shard])).read_row_group(group, columns=["image"])
-            self._held = (shard, group), table.column("image").to_pylist()
-        cell = self._held[1][row] or {}
+        cell = self._cell(index)
         where = f"{Path(self._root, self._shards[shard])} row group {group} row {row} ({cell.get('path') or 'no path'})"
         if not cell.get("bytes"):
             raise UnreadableImageError(where, "the shard holds no bytes for it")
         return decode(io.BytesIO(cell["bytes"]), where)
+
+    def _cell(self, index: int) -> dict:
+        shard, group, row = (int(value) for value in self._rows[index])
+        if self._held is None or self._held[0] != (shard, group):
+            table = _pyarrow_parquet().ParquetFile(Path(self._root, self._shards[shard])).read_row_group(group, columns=["image"])
+            self._held = (shard, group), table.column("image").to_pylist()
+        return self._held[1][row] or {}
 
     def take(self, indices: np.ndarray) -> ParquetSplit:
         return ParquetSplit(self._root, self._shards, self._rows[indices], self.labels[indices], self.ids[indices])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 from PIL import Image
 
 from goatbench import cli
-from goatbench.preparing import IMAGENET_ANCHORS, imagenet_facts
+from goatbench.preparing import IMAGENET_CLASSES, imagenet_facts
 
 
 @pytest.fixture(autouse=True)
@@ -98,6 +100,21 @@ def test_dna_is_compared_with_its_fasta_letter_by_letter(tmp_path, capsys):
     assert code == 1 and "one: the encoded bases do not have the M5" in out
 
 
+def test_dna_with_other_letters_is_compared_with_its_fasta(tmp_path, capsys):
+    """R and Y become N, so that the MD5 of the FASTA's letters is not that of the codes."""
+    fasta, split = tmp_path / "x.fa", tmp_path / "split.tsv"
+    fasta.write_text(">one\n" + "ACGTRacgty" * 30 + "\n")
+    split.write_text("contig\tstart\tend\tsplit\none\t0\t100\ttrain\none\t100\t200\tvalidation\none\t200\t300\ttest\n")
+    asked = ["fasta", f"data.fasta={fasta}", "data.split=file", f"data.split_file={split}"]
+    code, out, err = call(capsys, "data", "check", *asked)
+    assert code == 0, err
+    assert "warning  one: the encoded bases are as in the FASTA; 60 letters other than A C G T N are read as N" in out
+    (codes,) = (tmp_path / "cache").rglob("*.codes")
+    codes.write_bytes(bytes([1]) + codes.read_bytes()[1:])
+    code, out, _ = call(capsys, "data", "check", *asked)
+    assert code == 1 and "broken   one: the encoded bases are not as in the FASTA" in out
+
+
 def image_tree(root, broken=False):
     for part, count in (("train", 3), ("val", 2)):
         for name in ("cat", "dog"):
@@ -119,20 +136,47 @@ def test_images_are_counted_by_class_and_tried(tmp_path, capsys, broken):
     assert ("1 of 2 images tried cannot be read" in out) == broken
 
 
-def test_label_order_of_imagenet_is_compared_at_known_places():
-    names = [f"n{number:08}" for number in range(1000)]
-    for index, wnid in IMAGENET_ANCHORS.items():
-        names[index] = wnid
+PLACES = {0: "n01440764", 1: "n01443537", 207: "n02099601", 388: "n02510455", 999: "n15075141"}  # published, e.g. 207 golden retriever
+
+
+@pytest.fixture(scope="module")
+def wnids():
+    from timm.data import ImageNetInfo
+
+    return ImageNetInfo().label_names()
+
+
+def test_label_order_of_imagenet_is_compared_at_every_place(wnids):
+    assert len(wnids) == IMAGENET_CLASSES and all(wnids[index] == wnid for index, wnid in PLACES.items())
     whole = {"train": 1_281_167, "test": 50_000}
-    facts = list(imagenet_facts(tuple(names), whole))
+    facts = list(imagenet_facts(wnids, whole))
     assert {fact.level for fact in facts} == {"ok"}
-    short = list(imagenet_facts(tuple(names), {**whole, "train": 1_281_166}))
+    short = list(imagenet_facts(wnids, {**whole, "train": 1_281_166}))
     assert [fact.level for fact in short] == ["ok", "warning", "warning", "ok"]
-    names[207], names[208] = names[208], names[207]
-    (fact,) = imagenet_facts(tuple(names), whole)
-    assert fact.level == "warning" and "class 207" in fact.text
+    swapped = [*wnids[:500], wnids[501], wnids[500], *wnids[502:]]
+    (fact,) = imagenet_facts(swapped, whole)
+    assert fact.level == "warning" and f"class 500 is '{wnids[501]}', in ImageNet-1k it is {wnids[500]}" in fact.text
     (fact,) = imagenet_facts(tuple(map(str, range(1000))), whole)
     assert "numbers" in fact.text
+
+
+@pytest.mark.parametrize("order", ["as published", "reversed", "unnamed"])
+def test_numbered_classes_of_shards_are_told_by_the_names_of_their_images(tmp_path, capsys, wnids, order):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    picture = io.BytesIO()
+    Image.new("RGB", (2, 2)).save(picture, "PNG")
+    called = {"as published": wnids, "reversed": wnids[::-1], "unnamed": [""] * 1000}[order]
+    for part, count in (("train", 2), ("validation", 1)):
+        rows = [(k, f"{number}_{called[k]}.JPEG") for k in range(1000) for number in range(count)]
+        table = {"image": [{"bytes": picture.getvalue(), "path": path} for _, path in rows], "label": [k for k, _ in rows]}
+        pq.write_table(pa.table(table), tmp_path / f"{part}-00000-of-00001.parquet")
+    code, out, _ = call(capsys, "data", "check", "imagenet_parquet", f"data.root={tmp_path}")
+    said = {
+        "as published": "ok       label order: that of ImageNet-1k, at each of 1,000 places",
+        "reversed": f"warning  label order: class 0 is '{wnids[-1]}', in ImageNet-1k it is {wnids[0]}",
+        "unnamed": "warning  label order: classes have numbers for names",
+    }
+    assert said[order] in out and code == 0
 
 
 @pytest.mark.parametrize(
