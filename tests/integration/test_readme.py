@@ -124,7 +124,7 @@ def composer():
     return Composer()
 
 
-@pytest.mark.parametrize("line", lines("goatbench run"))
+@pytest.mark.parametrize("line", [*lines("goatbench run"), *lines("goatbench plan")])
 def test_every_run_line_composes(composer, line):
     words = [word for word in shlex.split(line, comments=True) if "=" in word]
     assert words
@@ -167,6 +167,14 @@ def test_the_other_commands_of_the_scales_page_run(line, tmp_path):
     command = [sys.executable, "-P", "-m", "goatbench", *shlex.split(line)[1:]]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == 0, done.stderr
+    if " plan " in line:  # what the page says of it
+        sizes = re.findall(r"[\d.]+ GiB", done.stdout)
+        assert sizes
+        if "vit_resolution" in line:
+            assert sizes[0] in PAGES[SCALES]
+            refused = [word for word in shlex.split(line)[1:] if not word.startswith("trainer.accumulate")]
+            done = subprocess.run([*command[:4], *refused], cwd=tmp_path, capture_output=True, text=True, timeout=1800, check=False)
+            assert done.returncode == 2 and f"{re.findall(r'[0-9.]+ GiB', done.stdout)[0]} a device" in PAGES[SCALES]
     if " run " in line:
         (record,) = [json.loads(path.read_text()) for path in tmp_path.rglob("record.json")]
         assert record["status"] == "ok" and record["config"]["trainer"]["devices"] == 2

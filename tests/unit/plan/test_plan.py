@@ -14,12 +14,14 @@ import torch
 from goatbench import cli
 from goatbench.compose import compose
 from goatbench.errors import UsageError
-from goatbench.plan.memory import build_undrawn, estimate, planned_step
+from goatbench.plan.memory import METHOD, build_undrawn, estimate, planned_step
 from goatbench.plan.sizes import parse_bytes
 from goatbench.plan.table import plan_jobs, plan_lines
 from goatbench.plan.throughput import measured
 from goatbench.plan.undrawn import Undrawn
+from goatbench.progress import duration
 from goatbench.records.store import iter_records
+from goatbench.registry import tasks
 from goatbench.training.memory import allocation_levels
 
 RESULTS = Path(__file__).resolve().parents[3] / "results"
@@ -141,6 +143,21 @@ def test_a_sweep_has_totals_in_which_shared_weights_count_once():
     lines = plan_lines(jobs)
     assert f"{2 * jobs[0].amount.samples:,} windows" in next(line for line in lines if line.startswith("total of 4 jobs"))
     assert any("4 jobs share 2 trainings" in line for line in lines)
+    wall = 2 * jobs[0].amount.tokens / 10.0  # tokens of two trainings at 10 a second
+    assert next(line for line in lines if line.startswith("total of 4 jobs")).endswith(f"  {duration(wall)}")
+    assert f"- peak: {METHOD}; a GPU adds its context, workspaces and fragmentation" in lines
+
+
+@pytest.mark.slow
+def test_every_task_is_planned():
+    """Twenty CPU-seconds. What trains has steps, FLOPs and a peak; what does not has none."""
+    jobs = plan(f"task={','.join(tasks.names())}", "scale=smoke", "attention=goat", throughput=1e6)
+    assert [job.spec.task.name for job in jobs] == tasks.names()
+    for job in jobs:
+        if tasks.get(job.spec.task.name).trains:
+            assert min(job.params, job.amount.steps, job.flops, job.peak, job.seconds) > 0, job.label
+        else:
+            assert (job.amount.steps, job.flops, job.peak, job.seconds) == (0, 0, "no training", 0.0), job.label
 
 
 def test_wall_time_comes_from_committed_records_of_the_same_model():
