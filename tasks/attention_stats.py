@@ -259,14 +259,17 @@ def _prior_curves(priors: np.ndarray | None) -> list[Curve]:
 
 
 def plots(folder: Path | None, attention: str, maps: dict[str, np.ndarray], priors: np.ndarray | None = None) -> list[str]:
-    """Writes the map of heads, and the priors if there are any, as PNG and SVG; the names of the files."""
+    """Writes the map of heads, and the priors if there are any ([L, H, offsets] or [L, H, height, width]), as PNG and SVG; the names of
+    the files."""
     from goatbench.plots import attention_maps, style
 
     if folder is None or not maps:
         return []
     figures = {"attention_by_head": attention_maps.head_maps(maps, f"{attention}: where attention goes (%)")}
-    if priors is not None:
+    if priors is not None and priors.ndim == 3:
         figures["prior_by_offset"] = attention_maps.prior_figure(priors, f"{attention}: the prior of the last token at the training length")
+    elif priors is not None:
+        figures["prior_by_patch"] = attention_maps.prior_map_figure(priors, f"{attention}: the prior of the patch in the middle")
     return [path.name for name, figure in figures.items() for path in style.save(figure, folder / name)]
 
 

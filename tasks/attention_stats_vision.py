@@ -51,6 +51,7 @@ class VisionAttention(VisionTask):
         return net
 
     def measure(self, spec: VisionRunSpec, net: GoatViT, data: ImageData, folder: Path | None) -> Outcome:
+        from goatbench.metrics.prior_curves import prior_maps
         from goatbench.progress import Progress
 
         split, pixels, total = spec.task.split, spec.evaluation.pixels, data.split_size(spec.task.split)
@@ -71,7 +72,9 @@ class VisionAttention(VisionTask):
                 curves += by_head(metric, found[metric.name], {"nominal": nominal, "resolution": label})
             maps |= {f"{name}, {label} px": found[name].mean(0) for name in shown}
             measurements += _uniform(spec, nominal, len(places), where)
-        return Outcome(measurements=measurements, curves=curves, artifacts=plots(folder, spec.attention.name, maps))
+        priors = prior_maps(net, *(side // spec.model.patch_size for side in sides(spec.model.image_size)))
+        drawn = plots(folder, spec.attention.name, maps, None if priors is None else priors.numpy())
+        return Outcome(measurements=measurements, curves=curves, artifacts=drawn)
 
 
 def _uniform(spec: VisionRunSpec, nominal: int, count: int, where: dict[str, Any]) -> list[Measurement]:

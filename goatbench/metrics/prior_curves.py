@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..attention.positions import Positions
+from .attention_stats import take_positions
 
 if TYPE_CHECKING:
     from ..attention.layer import SelfAttention
@@ -25,6 +26,16 @@ def prior_curves(net: Backbone, length: int) -> Tensor | None:
     if any(row is None for row in rows):
         return None
     return torch.stack([row[:, 0].log_softmax(-1).flip(-1).cpu() for row in rows])
+
+
+def prior_maps(net: Backbone, height: int, width: int) -> Tensor | None:
+    """ln p(patch) in nats of the patch in the middle of a grid, [L, H, height, width] float64, normalised over the patches. See above."""
+    keys = Positions.grid(height, width, 0, device=next(net.parameters()).device)
+    middle = height // 2 * width + width // 2
+    rows = [log_prior(layer, take_positions(keys, slice(middle, middle + 1)), keys) for layer in net.attention_layers]
+    if any(row is None for row in rows):
+        return None
+    return torch.stack([row[:, 0].log_softmax(-1).unflatten(-1, (height, width)).cpu() for row in rows])
 
 
 def prior_rows(net: Backbone, length: int) -> Tensor | None:

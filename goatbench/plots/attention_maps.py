@@ -1,4 +1,4 @@
-"""Attention statistics of a trained model: a cell a head, and what its prior expects by offset."""
+"""Attention statistics of a trained model: a cell a head, and what its prior expects by offset, or by patch."""
 
 from __future__ import annotations
 
@@ -67,5 +67,21 @@ def prior_figure(curves: ArrayLike, title: str) -> Figure:
             axes.set_visible(False)
         if heads <= MAX_NUMBERED:
             all_axes[0].legend(fontsize=8, frameon=False)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+    return figure
+
+
+def prior_map_figure(maps: ArrayLike, title: str) -> Figure:
+    """ln p(patch) [layers, heads, height, width] in nats of the patch in the middle: a row of panels a layer, a panel a head, one scale."""
+    values = np.asarray(maps, float)
+    depth, heads, height, width = values.shape
+    with style.styled():
+        figure, all_axes = style.panels(depth, 1.4 + 1.5 * heads, 0.9 + 1.5 * height / width * depth, heads)
+        for axes, (layer, head) in zip(all_axes, np.ndindex(depth, heads), strict=True):
+            mesh = axes.pcolormesh(values[layer, head], vmin=values.min(), vmax=values.max(), cmap=COLOUR_MAP)
+            mesh.set_gid(f"prior-{layer}-{head}")
+            axes.set(title=f"layer {layer}, head {head}", ylim=(height, 0), xticks=[], yticks=[], aspect="equal")
+            axes.grid(False)
+        figure.colorbar(mesh, ax=all_axes, label="ln p (nats)", aspect=30)
         figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     return figure

@@ -70,6 +70,14 @@ def test_a_vit_that_looks_everywhere_alike_measures_the_yardstick(tmp_path):
     assert list(task.contradictions(found.measurements)) == []
 
 
+def test_what_a_vit_expects_of_the_patches_is_drawn(tmp_path):
+    task, spec, net = untrained("attention_stats_vision", "alibi_2d", "task.resolutions=[224]")
+    found = task.measure(spec, net, task.data(spec), tmp_path)
+    assert found.artifacts[2:] == ["prior_by_patch.png", "prior_by_patch.svg"]
+    drawn = (tmp_path / "prior_by_patch.svg").read_text()
+    assert all(f'id="prior-{layer}-{head}"' in drawn for layer in range(spec.model.depth) for head in range(spec.model.num_heads))
+
+
 def test_the_latest_keys_are_128_where_training_has_four_times_as_many():
     assert [latest_keys(length) for length in (2, 32, 508, 512, 16_384)] == [1, 8, 127, 128, 128]
 
