@@ -19,9 +19,14 @@ from goatbench.compose import compose
 from goatbench.data.text.passages import PassageWindows, as_tokens
 from goatbench.data.text.tokenizers import BYTES
 from goatbench.errors import UsageError
+from goatbench.execute import execute
+from goatbench.export import export
 from goatbench.models import build_decoder
 from goatbench.models.exported import write_exported
+from goatbench.registry import tasks
+from goatbench.training.checkpoint import load_checkpoint
 from goatbench.training.evaluate_lm import evaluate_lm
+from goatbench.weights import CHECKPOINTS, WEIGHTS
 
 LENGTH = 32
 TEXT = "It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of foolishness."
@@ -98,6 +103,23 @@ def test_generation_is_greedy_and_ends_at_a_stop(model):
     asked = [("It was", {"max_gen_toks": 6, "until": until}) for until in ([], [text[3]])]
     whole, cut = served.generate_until(ask("generate_until", *asked))
     assert whole == text and cut == text[: text.index(text[3])]
+
+
+def test_an_exported_run_is_served_as_its_own_checkpoint(tmp_path):
+    """From training to the harness through `export`: with a gate and a mixing of heads, which both must arrive."""
+    asked = ["task=lm_length", "scale=smoke", "attention=talking_heads", "attention.gate=headwise", "task.multiples=[1]"]
+    composed = compose([*asked, f"runs_dir={tmp_path}"])
+    record = execute(composed)
+    assert record.status == "ok", record.error
+    export(record.run_id, str(tmp_path / "out"), str(tmp_path))
+    net = tasks.get("lm_length").model(composed.spec)
+    load_checkpoint(tmp_path / CHECKPOINTS / record.training.training_hash / WEIGHTS, net)
+    served = get_model("goatbench")(path=str(tmp_path / "out"))
+    tokens = [as_tokens(BYTES, (context.encode(), word.encode()), served.max_length) for context, word in PASSAGES]
+    windows = PassageWindows(tokens, BYTES.bos)
+    result = ours(net.eval(), [(t, torch.tensor(i), m) for t, i, m in (windows[n] for n in range(len(windows)))])
+    found = served.loglikelihood(ask("loglikelihood", *PASSAGES))
+    np.testing.assert_allclose([nats for nats, _ in found], -result.window_masked_nll, rtol=1e-5)
 
 
 def test_the_harness_evaluates_a_task_of_local_files(model, tmp_path):
