@@ -9,7 +9,7 @@ from functools import partial
 from string import ascii_uppercase
 
 from .board import Cell, Column, Row
-from .grouping import Group, RowSamples, Sample, hardware_class
+from .grouping import Group, RowSamples, Sample, environment_of, hardware_class
 from .statistics import summarise
 
 TRAINING_COST = "train_cpu_seconds"
@@ -22,7 +22,7 @@ def training_costs(sample: Sample) -> Iterator[tuple[str, float]]:
     """(hardware class and method, value) of what a run's training cost, if it is known."""
     for cost in sample.record.costs:
         if cost.name == TRAINING_COST:
-            yield f"{hardware_class(sample.record.environment)}, {cost.method}", cost.value
+            yield f"{hardware_class(environment_of(sample.record))}, {cost.method}", cost.value
             return
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from goatbench.records.board import to_text
+from goatbench.records.grouping import environment_of, hardware_class
 from goatbench.records.leaderboard import build_boards
 
 
@@ -76,6 +77,40 @@ def test_costs_of_different_hardware_stand_in_columns_of_their_own(card, make_re
     assert {r.is_pareto for r in board.rows} == {None} and "◆" not in to_text(board, 160)
     (note,) = [note for note in board.notes if note.startswith("costs of different hardware")]
     assert note.endswith("CPU-s A: a cpu, cpu_time; CPU-s B: another cpu, 4 threads, cpu_time")
+
+
+def of_processes(devices, num_nodes=1, gpu=None, visible=0):
+    """Changes of a record: environment and configuration of a run on so many devices, as records had them before they named them."""
+    environment = {"cpu": "a cpu", "threads": 1, "gpu": gpu, "gpu_count": visible}
+    return {"environment": environment, "config": {"trainer": {"devices": devices, "num_nodes": num_nodes}}}
+
+
+def test_a_run_of_two_processes_costs_another_kind_of_seconds_than_one_of_one(card, make_record):
+    """Each of two processes does half the work, and only the first one's seconds are counted."""
+    alone, shared = make_record("goat", **of_processes(1)), make_record("rope", run=1, **of_processes(1, num_nodes=2))
+    (board,) = build_boards(card, [alone, shared])
+    (note,) = [note for note in board.notes if note.startswith("costs of different hardware")]
+    assert note.endswith("CPU-s A: a cpu, 1 thread, 2 processes, cpu_time; CPU-s B: a cpu, 1 thread, cpu_time")
+    assert {r.is_pareto for r in board.rows} == {None}
+
+
+@pytest.mark.parametrize(
+    ("changes", "named", "expected"),
+    [
+        (of_processes(1), None, "a cpu, 1 thread"),
+        (of_processes(2, 2), None, "a cpu, 1 thread, 4 processes"),
+        (of_processes(1, gpu="H200", visible=8), None, "1 x H200"),  # seen is not used
+        (of_processes(4, gpu="H200", visible=8), None, "4 x H200"),
+        (of_processes(1, gpu="H200", visible=1), 2, "2 x H200"),  # as a newer record names it
+        ({"environment": {"cpu": "a cpu"}}, None, "a cpu"),
+        ({"environment": {}, "config": {"trainer": {"devices": "many", "num_nodes": -1}}}, "many", "unknown processor"),
+    ],
+)
+def test_the_kind_of_hardware_counts_what_the_run_used(make_record, changes, named, expected):
+    record = make_record(**changes)
+    if named is not None:
+        record = record.model_copy(update={"environment": record.environment | {"devices": named}})
+    assert hardware_class(environment_of(record)) == expected
 
 
 def test_costs_by_different_methods_are_not_compared_either(card, make_record):
