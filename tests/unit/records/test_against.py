@@ -113,6 +113,31 @@ def test_the_kind_of_hardware_counts_what_the_run_used(make_record, changes, nam
     assert hardware_class(environment_of(record)) == expected
 
 
+def wall(seconds):
+    return {"name": "train_wall_seconds", "value": seconds, "unit": "s", "method": "wall clock"}
+
+
+def test_training_on_gpus_costs_the_time_that_it_held_them(card, make_record):
+    """100 s of two GPUs are 200, whatever the host's processor did meanwhile: busy with 900 CPU-s it is still the cheaper one."""
+    two = [make_record("goat", costs=[cost(900.0), wall(100.0)], **of_processes(2, gpu="H200", visible=8))]
+    two += [make_record("rope", run=1, costs=[cost(50.0), wall(150.0)], **of_processes(2, gpu="H200", visible=8))]
+    (board,) = build_boards(card, two)
+    assert [column.head for column in board.columns if column.key == "cost"] == ["GPU-s"]
+    assert [(r.name, r.cells["cost"].text) for r in board.rows] == [("goat", "◆ 200"), ("rope", "300")]
+
+
+def test_seconds_of_gpus_and_of_cpus_are_never_compared(card, make_record):
+    """Nor do a GPU's host seconds stand in for its own where those are not known."""
+    unknown = make_record("alibi", run=2, costs=[cost(10.0)], **of_processes(1, gpu="H200"))
+    on_gpu = make_record("rope", run=1, costs=[cost(10.0), wall(20.0)], **of_processes(1, gpu="H200"))
+    (board,) = build_boards(card, [make_record("goat", costs=[cost(30.0), wall(31.0)]), on_gpu, unknown])
+    found = {r.name: {key: cell.text for key, cell in r.cells.items() if key.startswith("cost")} for r in board.rows}
+    assert found == {"goat": {"cost_B": "30"}, "rope": {"cost_A": "20"}, "alibi": {}}
+    (note,) = [note for note in board.notes if note.startswith("costs of different hardware")]
+    assert note.endswith("GPU-s A: 1 x H200, wall clock, times GPUs; CPU-s B: a cpu, cpu_time")
+    assert {r.is_pareto for r in board.rows} == {None}
+
+
 def test_costs_by_different_methods_are_not_compared_either(card, make_record):
     other = [{"name": "train_cpu_seconds", "value": 5.0, "unit": "s", "method": "estimate"}]
     (board,) = build_boards(card, [make_record("goat"), make_record("rope", run=1, costs=other)])
