@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from goatbench.records.board import to_text
+from goatbench.records.formats import to_json
 from goatbench.records.grouping import environment_of, hardware_class
 from goatbench.records.leaderboard import build_boards
 
@@ -41,6 +44,17 @@ def test_missing_pairs_are_shown_as_such(card, made):
     assert row(board, "one").cells["512"].text == "-10.0 (1 pair)"
     assert row(board, "none").cells["512"].text == "no pair"
     assert "no pair: no common seed with rope: none" in board.notes
+
+
+def test_the_same_difference_in_every_seed_has_no_interval(card, made, make_record):
+    """Not one of width zero: not printed, and not in what a program reads."""
+    same = series(make_record, "same", (0.10, 0.12, 0.11), 40)
+    (board,) = build_boards(card, [*made, *same], against="rope")
+    assert row(board, "same").cells["512"].text == "-50.0 no test"
+    (read,) = [found for found in json.loads(to_json([board]))["boards"][0]["rows"] if found["row"] == "same"]
+    cell = read["cells"]["512"]
+    assert cell["difference"] == pytest.approx(-0.5) and not [key for key in cell if "half" in key or "interval" in key or key == "p_holm"]
+    assert "no test: the same difference in every seed: same" in board.notes
 
 
 def test_a_board_without_the_baseline_is_left_out(card, made, make_record):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from goatbench.boards import Places
-from goatbench.compare import compare_lines
+from goatbench.compare import _difference, compare_lines
 from goatbench.errors import UsageError
 from goatbench.records.comparing import Side, compare, config_differences, differences, environment_differences, verdict
 from goatbench.records.files import record_bytes
@@ -46,6 +46,8 @@ def test_verdicts_where_no_test_is_possible(card, make_record):
     rope = side(make_record, "rope", ROPE)
     assert verdicts(card, side(make_record, "x", ROPE, 10), rope)[0] == ["equal in each of 3 seeds"]
     assert "one common seed" in verdicts(card, side(make_record, "x", ROPE[:1], 10), rope)[0][0]
+    (same,), _ = compare([card], side(make_record, "x", (0.10, 0.12, 0.11), 10), rope)
+    assert verdict(same, "x", "rope") == "the same difference in each of 3 seeds: no test is possible" and _difference(same) == "-50.0"
     lonely = Side("x", "x", [make_record("x", 7, {"raw": {(512, 28): 0.5}}, run=20)])
     assert verdicts(card, lonely, rope)[0] == ["no common seed: not compared"]
 
