@@ -59,15 +59,28 @@ def _reading(card: TaskCard, metric: Metric, group: Group, headline: str | None)
     chance = metric.chance_at(group.key["scale"])
     if chance is not None:
         parts.append(f"chance is {metric.text(chance)}")
-    counts = sorted({m.n for sample in group.samples for m in sample.cells.values() if m.value is not None})
-    if counts:
-        parts.append(f"n = {' or '.join(f'{n:,}' for n in counts)} examples a cell")
+    if counts := _counts(metric, group):
+        listed = (f"{n:,}" + "".join(f" (of {number:,} examples)" for number in numbers) for n, numbers in sorted(counts.items()))
+        parts.append(f"n = {' or '.join(listed)} {metric.counted} a cell")
     if card.column_label and card.column_label != card.column_condition:
         parts.append(f"columns: {card.column_label} ({card.column_condition})")
     parts += _plain_rows(card, group)
     if headline is not None:
         parts.append(f"sorted by {headline[:-1]}")
     return "; ".join(parts)
+
+
+def _counts(metric: Metric, group: Group) -> dict[int, set[int]]:
+    """The n of cells; where it counts parts of examples, in how many of them, as far as the runs have stored single scores."""
+    counts: dict[int, set[int]] = {}
+    for sample in group.samples:
+        arrays = sample.record.examples.arrays if sample.record.examples is not None and metric.counted != "examples" else []
+        stored = [array for array in arrays if array.metric == metric.name]
+        for m in sample.cells.values():
+            if m.value is not None:
+                numbers = counts.setdefault(m.n, set())
+                numbers.update(array.num_examples for array in stored if array.conditions == m.conditions)
+    return {n: numbers if len(numbers) == 1 else set() for n, numbers in counts.items()}
 
 
 def _plain_rows(card: TaskCard, group: Group) -> Iterable[str]:

@@ -101,7 +101,7 @@ def as_measured(metric: Metric, group: Group) -> Metric:
     """The metric in the unit of the group, of another one than the card's nothing more is known; its chance level where that holds."""
     unit = group.key["unit"]
     if unit != metric.unit:
-        return metric.model_copy(update={"unit": unit, "percent": False, "chance": None})
+        return metric.model_copy(update={"unit": unit, "percent": False, "chance": None, "counted": "examples"})
     holds = all(group.key.get(f"protocol.{name}", value) == value for name, value in metric.chance_where.items())
     return metric if holds else metric.model_copy(update={"chance": None})
 
