@@ -207,7 +207,8 @@ def _run(spec: RunSpec, task: Any, record: dict[str, Any], folder: Path | None) 
     torch.set_num_threads(spec.trainer.num_threads)
     gpus = torch.cuda.device_count() if spec.trainer.accelerator != "cpu" and torch.cuda.is_available() else 0
     gpu_name = torch.cuda.get_device_name(0) if gpus else None
-    record["environment"] = describe_environment(spec.trainer.num_threads, gpu_name, gpus) | {"precision": spec.trainer.precision}
+    record["environment"] = describe_environment(spec.trainer.num_threads, gpu_name, gpus)
+    record["environment"] |= {"precision": spec.trainer.precision, "devices": spec.trainer.devices * spec.trainer.num_nodes}
     torch.manual_seed(spec.seed)
     try:  # a model that cannot be built, or a kernel that objects, before any data is touched
         net = task.model(spec)

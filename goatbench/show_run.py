@@ -15,7 +15,7 @@ from .records.canonical import canonical_json
 from .records.comparing import differences
 from .records.files import CURE, one_line, read_record
 from .records.finding import find_record
-from .records.grouping import row_name
+from .records.grouping import environment_of, row_name
 from .records.layout import RECORD
 from .records.record import Cost, Measurement, RunRecord, Status
 from .records.repeating import command, overrides_of
@@ -94,7 +94,7 @@ def reproduction_lines(old: RunRecord, new: RunRecord) -> tuple[list[str], bool]
             lines.append(f"  differs: {key[0]} {_where(a or b)}: {_value(a)} then, {_value(b)} now{_change(a, b)}")
     total = len(before.keys() | after.keys())
     lines.append(f"{equal} of {total} measurements are equal")
-    changes = [*differences(old.config, new.config, "config"), *differences(old.environment, new.environment, "environment")]
+    changes = [*differences(old.config, new.config, "config"), *differences(environment_of(old), environment_of(new), "environment")]
     changes += differences(old.code.source_hash, new.code.source_hash, "code.source_hash")
     changes += differences(old.data and old.data.fingerprint, new.data and new.data.fingerprint, "data.fingerprint")
     lines += [f"  changed since: {key}: {_plain(a)} then, {_plain(b)} now" for key, a, b in changes]

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 LN2 = math.log(2)
 METRICS = (
-    Metric(name="bits_per_base", unit="bits", direction="lower", chance=2.0, bounds=(0, None), digits=4),
-    Metric(name="nll_nats", unit="nats", direction="lower", chance=math.log(4), bounds=(0, None), digits=4),
-    Metric(name="bits_change", unit="bits", direction="lower", digits=4),
+    Metric(name="bits_per_base", unit="bits", direction="lower", chance=2.0, bounds=(0, None), digits=4, counted="bases"),
+    Metric(name="nll_nats", unit="nats", direction="lower", chance=math.log(4), bounds=(0, None), digits=4, counted="bases"),
+    Metric(name="bits_change", unit="bits", direction="lower", digits=4, counted="bases"),
 )
 PROTOCOL = (
     TRAINING + "The last bases of windows of every length are scored: the same targets under a context of 1, 2, 4, 8 and 16 training "

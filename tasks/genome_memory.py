@@ -25,7 +25,10 @@ BATCH = 1  # sequences a step
 TOKENS = "synthetic: random A C G T, which cost what real bases cost"
 
 METRICS = tuple(
-    Metric(name=name, unit=unit, direction=direction, bounds=(0, None), digits=digits)
+    Metric(
+        name=name, unit=unit, direction=direction, bounds=(0, None), digits=digits,
+        counted="timed steps" if name == "tokens_per_second" else "examples",
+    )
     for name, unit, direction, digits in (
         ("peak_mib", "MiB", "lower", 2),
         ("state_mib", "MiB", "lower", 2),
@@ -37,7 +40,7 @@ METRICS = tuple(
         ("tokens_per_second", "tokens/s", "higher", 0),
         ("flops_per_token", "FLOP", "lower", 0),
     )
-)
+)  # fmt: skip
 
 PROTOCOL = (
     "One training step (forward with loss, backward, clipping and AdamW) of the decoder on one sequence of random bases; the model is "

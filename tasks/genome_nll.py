@@ -33,12 +33,12 @@ MASKED = REPEAT, NON_REPEAT = "repeat", "non-repeat"
 TOO_GOOD_BITS, TOO_GOOD_CONTEXT = 1.6, 1024  # what compressors reach on euchromatin; below it suspect a leak or scored N
 
 METRICS = (
-    Metric(name="bits_per_base", unit="bits", direction="lower", chance=2.0, bounds=(0, None), digits=4),
-    Metric(name="nll_nats", unit="nats", direction="lower", chance=math.log(4), bounds=(0, None), digits=4),
-    Metric(name="perplexity", unit="bases", direction="lower", chance=4.0, bounds=(1, None), digits=3),
-    Metric(name="accuracy", unit="fraction", direction="higher", chance=0.25, bounds=(0, 1), percent=True),
-    Metric(name="other_mass", unit="fraction", direction="lower", bounds=(0, 1), digits=4, percent=True),
-    Metric(name="bits_both_strands", unit="bits", direction="lower", chance=2.0, bounds=(0, None), digits=4),
+    Metric(name="bits_per_base", unit="bits", direction="lower", chance=2.0, bounds=(0, None), digits=4, counted="bases"),
+    Metric(name="nll_nats", unit="nats", direction="lower", chance=math.log(4), bounds=(0, None), digits=4, counted="bases"),
+    Metric(name="perplexity", unit="bases", direction="lower", chance=4.0, bounds=(1, None), digits=3, counted="bases"),
+    Metric(name="accuracy", unit="fraction", direction="higher", chance=0.25, bounds=(0, 1), percent=True, counted="bases"),
+    Metric(name="other_mass", unit="fraction", direction="lower", bounds=(0, 1), digits=4, percent=True, counted="bases"),
+    Metric(name="bits_both_strands", unit="bits", direction="lower", chance=2.0, bounds=(0, None), digits=4, counted="bases"),
 )
 
 PROTOCOL = (

@@ -40,11 +40,20 @@ LN2 = math.log(2)
 SAME_TARGET, NON_OVERLAPPING, STREAMING = "same_target", "non_overlapping", "streaming"
 WINDOW, IN_TEXT = "window", "_text_positions"  # of streaming_grid: no first tokens; a suffix: tokens keep their places in the text
 METRICS = (
-    Metric(name="bits_per_byte", unit="bits", direction="lower", chance=8.0, chance_where=OF_BYTES, bounds=(0, None), digits=4),
-    Metric(name="nll_nats", unit="nats", direction="lower", chance=math.log(256), chance_where=OF_BYTES, bounds=(0, None), digits=4),
-    Metric(name="perplexity", unit="bytes", direction="lower", chance=256.0, chance_where=OF_BYTES, bounds=(1, None), digits=3),
-    Metric(name="bits_change", unit="bits", direction="lower", digits=4),
-)
+    Metric(
+        name="bits_per_byte", unit="bits", direction="lower", chance=8.0, chance_where=OF_BYTES, bounds=(0, None), digits=4,
+        counted="bytes",
+    ),
+    Metric(
+        name="nll_nats", unit="nats", direction="lower", chance=math.log(256), chance_where=OF_BYTES, bounds=(0, None), digits=4,
+        counted="tokens",
+    ),
+    Metric(
+        name="perplexity", unit="bytes", direction="lower", chance=256.0, chance_where=OF_BYTES, bounds=(1, None), digits=3,
+        counted="tokens",
+    ),
+    Metric(name="bits_change", unit="bits", direction="lower", digits=4, counted="bytes"),
+)  # fmt: skip
 PROTOCOL = (
     TRAINING + "Test documents with at least 16 training lengths are scored under windows of 1, 2, 4, 8 and 16 training lengths, each a "
     "BOS and the bytes before the target; sums over bytes, BOS is never a target. same_target (headline): the last bytes of every "

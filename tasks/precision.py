@@ -28,10 +28,13 @@ ROWS = 64  # the last queries, so that memory is linear in the length
 DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
 CONTENT = "random numbers that bf16 and fp16 hold exactly"
 METRICS = (
-    Metric(name="output_error", unit="fraction", direction="lower", bounds=(0, None), digits=2, percent=True),
-    Metric(name="prior_error", unit="fraction", direction="lower", bounds=(0, 1), digits=2, percent=True),
-    Metric(name="gradient_error", unit="fraction", direction="lower", bounds=(0, None), digits=2, percent=True, everywhere=False),
-)
+    Metric(name="output_error", unit="fraction", direction="lower", bounds=(0, None), digits=2, percent=True, counted="queries"),
+    Metric(name="prior_error", unit="fraction", direction="lower", bounds=(0, 1), digits=2, percent=True, counted="queries"),
+    Metric(
+        name="gradient_error", unit="fraction", direction="lower", bounds=(0, None), digits=2, percent=True, everywhere=False,
+        counted="tokens",
+    ),
+)  # fmt: skip
 PROTOCOL = (
     "One attention layer, untrained, every parameter of its mechanism N(0, 0.1) away from the initial value, slopes as seeded. Queries, "
     "keys and values are random numbers that every dtype holds exactly, so that the same layer in float64 differs by rounding alone. The "

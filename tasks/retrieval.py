@@ -168,10 +168,13 @@ def metrics(alphabet: int, scored: int) -> tuple[Metric, ...]:
     """Of an answer of `scored` symbols, drawn from an alphabet."""
     return (
         Metric(name="exact_match", unit="fraction", direction="higher", chance=alphabet**-scored, bounds=(0, 1), percent=True),
-        Metric(name="token_accuracy", unit="fraction", direction="higher", chance=1 / alphabet, bounds=(0, 1), percent=True),
+        Metric(
+            name="token_accuracy", unit="fraction", direction="higher", chance=1 / alphabet, bounds=(0, 1), percent=True,
+            counted="symbols",
+        ),
         Metric(name="first_token_accuracy", unit="fraction", direction="higher", chance=1 / alphabet, bounds=(0, 1), percent=True),
-        Metric(name="nll_nats", unit="nats", direction="lower", chance=math.log(alphabet), bounds=(0, None), digits=4),
-    )
+        Metric(name="nll_nats", unit="nats", direction="lower", chance=math.log(alphabet), bounds=(0, None), digits=4, counted="symbols"),
+    )  # fmt: skip
 
 
 def card(

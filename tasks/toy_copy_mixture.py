@@ -31,11 +31,11 @@ NO_PRIOR = "not applicable: the mechanism has no prior, or one that depends on c
 GUESS_EXCESS = 1.6439  # ln 24 less the best possible loss, at 32 tokens
 FLAT_ERROR = 0.6550  # of attention to every key alike, at 32 tokens
 METRICS = (
-    Metric(name="excess_nats", unit="nats", direction="lower", chance=GUESS_EXCESS, bounds=(None, None), digits=4),
-    Metric(name="prior_error", unit="fraction", direction="lower", chance=FLAT_ERROR, bounds=(0, 1), percent=True),
-    Metric(name="attention_error", unit="fraction", direction="lower", chance=FLAT_ERROR, bounds=(0, 1), percent=True),
-    Metric(name="token_accuracy", unit="fraction", direction="higher", chance=1 / 24, bounds=(0, 1), percent=True),
-    Metric(name="nll_nats", unit="nats", direction="lower", chance=math.log(24), bounds=(0, None), digits=4),
+    Metric(name="excess_nats", unit="nats", direction="lower", chance=GUESS_EXCESS, bounds=(None, None), digits=4, counted="symbols"),
+    Metric(name="prior_error", unit="fraction", direction="lower", chance=FLAT_ERROR, bounds=(0, 1), percent=True, counted="queries"),
+    Metric(name="attention_error", unit="fraction", direction="lower", chance=FLAT_ERROR, bounds=(0, 1), percent=True, counted="queries"),
+    Metric(name="token_accuracy", unit="fraction", direction="higher", chance=1 / 24, bounds=(0, 1), percent=True, counted="symbols"),
+    Metric(name="nll_nats", unit="nats", direction="lower", chance=math.log(24), bounds=(0, None), digits=4, counted="symbols"),
 )
 PROTOCOL = (
     "A causal decoder of one layer and one head reads random symbols of 24; at each place it is to tell the first one (50 %), the one "

@@ -91,10 +91,13 @@ def answer_measurements(result: LikelihoodResult, conditions: dict[str, Any]) ->
 def card(name: str, summary: str, protocol: str, alphabet: int, source: str, **more: Any) -> TaskCard:
     """alphabet: different answers, of which a blind guess takes one."""
     metrics = (
-        Metric(name="token_accuracy", unit="fraction", direction="higher", chance=1 / alphabet, bounds=(0, 1), percent=True),
+        Metric(
+            name="token_accuracy", unit="fraction", direction="higher", chance=1 / alphabet, bounds=(0, 1), percent=True,
+            counted="answers",
+        ),
         Metric(name="exact_match", unit="fraction", direction="higher", bounds=(0, 1), percent=True),
-        Metric(name="nll_nats", unit="nats", direction="lower", chance=math.log(alphabet), bounds=(0, None), digits=4),
-    )
+        Metric(name="nll_nats", unit="nats", direction="lower", chance=math.log(alphabet), bounds=(0, None), digits=4, counted="answers"),
+    )  # fmt: skip
     fields = {
         "name": name,
         "version": 1,

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ..records.costs import hardware_class
+from ..records.grouping import environment_of, hardware_class
 from ..records.record import RunRecord, Status
 from ..spec import AttentionSpec
 
@@ -35,7 +35,7 @@ def measured(spec: Any, records: Iterable[RunRecord]) -> Throughput | None:
         rate = _rate(record, model)
         if rate is not None and wants_gpu == bool(record.environment.get("gpu")):
             is_same = _mechanism(record.config.get("attention")) == mechanism
-            found[is_same, record.row.attention, hardware_class(record.environment)].append(rate)
+            found[is_same, record.row.attention, hardware_class(environment_of(record))].append(rate)
     if not found:
         return None
     key = max(found, key=lambda key: (key[0], len(found[key]), key[1:]))

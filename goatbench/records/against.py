@@ -51,11 +51,9 @@ def difference_cell(metric: Metric, comparison: Comparison) -> Cell:
         return Cell("no pair")
     mean = metric.text(difference.mean, "+")
     if difference.half_width is None:
-        return Cell(f"{mean} (1 pair)", difference=difference)
+        return Cell(f"{mean} (1 pair)" if difference.n == 1 else f"{mean} no test", difference=difference)
     low, high = (metric.text(difference.mean + sign * difference.half_width, "+") for sign in (-1, 1))
-    p = "no test" if comparison.p_adjusted is None else f"p={comparison.p_adjusted:.2g}"
-    text = f"{mean} [{low},{high}] {p}"
-    return Cell(text, difference=difference, p_adjusted=comparison.p_adjusted)
+    return Cell(f"{mean} [{low},{high}] p={comparison.p_adjusted:.2g}", difference=difference, p_adjusted=comparison.p_adjusted)
 
 
 def note(baseline: str, metric: Metric, rows: list[Row]) -> list[str]:
@@ -65,5 +63,8 @@ def note(baseline: str, metric: Metric, rows: list[Row]) -> list[str]:
         f"cells: row minus {baseline}, paired by seed: mean [95 % t interval], p of the paired t test, Holm-adjusted over the rows of "
         f"its column; {better} than {baseline}"
     )
-    lonely = sorted({row.name for row in rows for cell in row.cells.values() if cell.text == "no pair"})
-    return [told, *([f"no pair: no common seed with {baseline}: {', '.join(lonely)}"] if lonely else [])]
+    notes = [told]
+    for end, why in (("no pair", f"no common seed with {baseline}"), ("no test", "the same difference in every seed")):
+        names = sorted({row.name for row in rows for cell in row.cells.values() if cell.text.endswith(end)})
+        notes += [f"{end}: {why}: {', '.join(names)}"] if names else []
+    return notes

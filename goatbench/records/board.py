@@ -46,7 +46,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """name without marks; rank group such as '1-3', empty if not ranked; cells by column key."""
+    """name without marks; rank: the places it can have, such as '1-3', empty if not ranked; cells by column key."""
 
     name: str
     cells: dict[str, Cell]

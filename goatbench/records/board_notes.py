@@ -10,7 +10,7 @@ from .canonical import canonical_json
 from .costs import PARETO, cost_classes, cost_columns
 from .files import one_line
 from .grouping import Group, differing_fields
-from .ranking import ALPHA, Comparison
+from .ranking import ALPHA, Comparison, Ranking
 from .record import Metric, TaskCard
 from .statistics import t_quantile
 
@@ -25,15 +25,14 @@ def notes_of(
     groups: list[Group],
     rows: list[Row],
     headline: str | None,
-    ranks: dict[str, str],
-    comparisons: list[Comparison],
+    ranking: Ranking,
 ) -> list[str]:
     """In this order: reading, sameness, significance, exclusions, failures."""
     return [
         *_split(group, groups),
         _reading(card, metric, group, headline),
         *_spread(group, rows),
-        *_significance(metric, group, headline, ranks, comparisons),
+        *_significance(metric, headline, ranking),
         *_marks(card, rows),
         *_costs(group, rows),
         _shared(group),
@@ -60,15 +59,28 @@ def _reading(card: TaskCard, metric: Metric, group: Group, headline: str | None)
     chance = metric.chance_at(group.key["scale"])
     if chance is not None:
         parts.append(f"chance is {metric.text(chance)}")
-    counts = sorted({m.n for sample in group.samples for m in sample.cells.values() if m.value is not None})
-    if counts:
-        parts.append(f"n = {' or '.join(f'{n:,}' for n in counts)} examples a cell")
+    if counts := _counts(metric, group):
+        listed = (f"{n:,}" + "".join(f" (of {number:,} examples)" for number in numbers) for n, numbers in sorted(counts.items()))
+        parts.append(f"n = {' or '.join(listed)} {metric.counted} a cell")
     if card.column_label and card.column_label != card.column_condition:
         parts.append(f"columns: {card.column_label} ({card.column_condition})")
     parts += _plain_rows(card, group)
     if headline is not None:
         parts.append(f"sorted by {headline[:-1]}")
     return "; ".join(parts)
+
+
+def _counts(metric: Metric, group: Group) -> dict[int, set[int]]:
+    """The n of cells; where it counts parts of examples, in how many of them, as far as the runs have stored single scores."""
+    counts: dict[int, set[int]] = {}
+    for sample in group.samples:
+        arrays = sample.record.examples.arrays if sample.record.examples is not None and metric.counted != "examples" else []
+        stored = [array for array in arrays if array.metric == metric.name]
+        for m in sample.cells.values():
+            if m.value is not None:
+                numbers = counts.setdefault(m.n, set())
+                numbers.update(array.num_examples for array in stored if array.conditions == m.conditions)
+    return {n: numbers if len(numbers) == 1 else set() for n, numbers in counts.items()}
 
 
 def _plain_rows(card: TaskCard, group: Group) -> Iterable[str]:
@@ -88,30 +100,35 @@ def _spread(group: Group, rows: list[Row]) -> Iterable[str]:
         yield "±?: one seed, its spread is unknown and the row is not ranked on it"
 
 
-def _significance(
-    metric: Metric, group: Group, headline: str | None, ranks: dict[str, str], comparisons: list[Comparison]
-) -> Iterable[str]:
+def _significance(metric: Metric, headline: str | None, ranking: Ranking) -> Iterable[str]:
     if headline is None:
         return
     if metric.direction == "none":
         yield "a description, no score: rows are sorted, not ranked"
         return
-    if not ranks:
+    if not ranking.labels:
         yield "no plain row that may be ranked has two seeds: nothing can be said about significance, and nothing is ranked"
         return
-    best = next(iter(ranks))
+    best, comparisons = next(iter(ranking.labels)), ranking.against_best
     yield (
-        f"rank: rows of one group are not told apart from its first row (paired t test by seed at {headline[:-1]}, Holm-adjusted, "
-        f"{100 * ALPHA:.0f} %); variants and controls are not ranked"
+        f"rank: the places a row can have, a {100 * (1 - ALPHA):.0f} % interval for each row by itself: paired t tests by seed at "
+        f"{headline[:-1]} against all ranked rows, Holm-adjusted for each; variants (adjusted apart) and controls are not ranked"
     )
     tested = [c for c in comparisons if c.p_adjusted is not None]
-    alike = [c for c in comparisons if not c.is_told_apart and c.difference is not None and c.difference.n > 1]
-    apart = [c for c in comparisons if c.is_told_apart]
-    untested = [c for c in comparisons if c.difference is None or c.difference.n < 2]
+    alike, apart = [c for c in tested if not c.is_told_apart], [c for c in tested if c.is_told_apart]
     for text, found in ((f"not distinguishable from {best}, the best plain row", alike), (f"different from {best}", apart)):
         yield f"{text}: " + (_listed(_difference(metric, c) for c in found) if found else "none")
-    if untested:
-        yield f"not tested against {best} (fewer than two common seeds): {_listed(c.name for c in untested)}"
+    if ranking.num_untested:
+        yield (
+            f"{ranking.num_untested:,} of {ranking.num_pairs:,} pairs of ranked rows cannot be tested (the same difference in every seed, "
+            "or fewer than two common seeds); for ranks they are not told apart"
+        )
+    same = [c for c in comparisons if c.p_adjusted is None and c.difference is not None and c.difference.n > 1]
+    if same:
+        yield f"cannot be tested against {best} (the same difference in every seed): {_listed(_difference(metric, c) for c in same)}"
+    lonely = [c.name for c in comparisons if c.difference is None or c.difference.n < 2]
+    if lonely:
+        yield f"not tested against {best} (fewer than two common seeds): {_listed(lonely)}"
     pairs = min((c.difference.n for c in tested if c.difference is not None), default=0)
     if 0 < pairs < 5:
         half = t_quantile(0.975, pairs - 1) / math.sqrt(pairs)
@@ -122,9 +139,10 @@ def _significance(
 
 
 def _difference(metric: Metric, comparison: Comparison) -> str:
+    """'rope (-1.2, p = 0.15)', 'rope (-1.2)' without a test."""
     assert comparison.difference is not None
-    p = "no test, equal in every seed" if comparison.p_adjusted is None else f"p = {comparison.p_adjusted:.2g}"
-    return f"{comparison.name} ({metric.text(metric.sign * comparison.difference.mean, '+')}, {p})"
+    p = "" if comparison.p_adjusted is None else f", p = {comparison.p_adjusted:.2g}"
+    return f"{comparison.name} ({metric.text(metric.sign * comparison.difference.mean, '+')}{p})"
 
 
 def _marks(card: TaskCard, rows: list[Row]) -> Iterable[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from .canonical import canonical_json
-from .grouping import Group, RowSamples, as_measured, differing_fields, group_records
+from .grouping import Group, RowSamples, as_measured, differing_fields, environment_of, group_records
 from .leaderboard import title_of
 from .ranking import ALPHA, Comparison
 from .record import Metric, RunRecord, TaskCard
@@ -172,7 +172,8 @@ def config_differences(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> list[t
 
 def environment_differences(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> list[tuple[str, str, str]]:
     """Machine, libraries and state of the code where the two sides do not have the same set of values."""
-    keys = sorted({key for record in (*a, *b) for key in record.environment})
-    values = [(key, *({canonical_json(r.environment.get(key)) for r in side} for side in (a, b))) for key in keys]
+    found = [[environment_of(record) for record in side] for side in (a, b)]
+    keys = sorted({key for side in found for environment in side for key in environment})
+    values = [(key, *({canonical_json(environment.get(key)) for environment in side} for side in found)) for key in keys]
     values.append(("code", *({f"{r.code.source_hash[:8]}{' (dirty)' if r.code.dirty else ''}" for r in side} for side in (a, b))))
     return [(key, " or ".join(sorted(x)), " or ".join(sorted(y))) for key, x, y in values if x != y]

@@ -4,45 +4,60 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from string import ascii_uppercase
 
 from .board import Cell, Column, Row
-from .grouping import Group, RowSamples, Sample, hardware_class
+from .grouping import Group, RowSamples, Sample, environment_of, hardware_class
 from .statistics import summarise
 
-TRAINING_COST = "train_cpu_seconds"
 PARETO = "◆"
 COST = "cost"
 MAX_CLASSES = 6  # columns; costs of further kinds of hardware are in none
 
 
-def training_costs(sample: Sample) -> Iterator[tuple[str, float]]:
-    """(hardware class and method, value) of what a run's training cost, if it is known."""
+@dataclass(frozen=True, slots=True)
+class CostClass:
+    """What may be compared: costs of one kind of hardware, measured by one method. unit: 'CPU-s' or 'GPU-s'."""
+
+    hardware: str
+    method: str
+    unit: str
+
+    def __str__(self) -> str:
+        return f"{self.hardware}, {self.method}"
+
+
+def training_costs(sample: Sample) -> Iterator[tuple[CostClass, float]]:
+    """What a run's training cost, if it is known: the CPU-seconds of its first process, on GPUs the seconds that it held them all."""
+    environment = environment_of(sample.record)
+    on_gpus = bool(environment.get("gpu"))
+    name, unit, factor = ("train_wall_seconds", "GPU-s", environment["devices"]) if on_gpus else ("train_cpu_seconds", "CPU-s", 1)
     for cost in sample.record.costs:
-        if cost.name == TRAINING_COST:
-            yield f"{hardware_class(sample.record.environment)}, {cost.method}", cost.value
+        if cost.name == name:
+            method = f"{cost.method}, times GPUs" if on_gpus else cost.method
+            yield CostClass(hardware_class(environment), method, unit), cost.value * factor
             return
 
 
-def cost_classes(group: Group) -> list[str]:
+def cost_classes(group: Group) -> list[CostClass]:
     """Hardware class and method of all training costs, those of most rows first. Costs may be compared within one class only."""
     rows = ({kind for sample in row.finished for kind, _ in training_costs(sample)} for row in group.rows.values())
     counts = Counter(kind for kinds in rows for kind in kinds)
-    return sorted(counts, key=lambda kind: (-counts[kind], kind))
+    return sorted(counts, key=lambda kind: (-counts[kind], f"{kind}"))
 
 
 def is_comparable(group: Group) -> bool:
     return len(cost_classes(group)) <= 1
 
 
-def cost_columns(classes: Sequence[str]) -> dict[str, Column]:
+def cost_columns(classes: Sequence[CostClass]) -> dict[CostClass, Column]:
     """A column for each class: one plain column, or columns A, B, ... whose letters a note explains."""
     if len(classes) <= 1:
-        return {kind: Column(COST, "CPU-s") for kind in classes}
+        return {kind: Column(COST, kind.unit) for kind in classes}
     letters = zip(ascii_uppercase, classes[:MAX_CLASSES], strict=False)
-    return {kind: Column(f"{COST}_{letter}", f"CPU-s {letter}") for letter, kind in letters}
+    return {kind: Column(f"{COST}_{letter}", f"{kind.unit} {letter}") for letter, kind in letters}
 
 
 def extra_columns(group: Group) -> list[tuple[Column, dict[str, Cell]]]:
@@ -114,7 +129,7 @@ def _parameters(row: RowSamples) -> Cell:
     return Cell(f"{count / 1e6:.3f}M", number=count)
 
 
-def _training_cost(row: RowSamples, kind: str) -> Cell:
+def _training_cost(row: RowSamples, kind: CostClass) -> Cell:
     """The mean over the seeds that were trained on this kind of hardware; '200 (2)' where those are not all."""
     measured = [value for sample in row.finished for found, value in training_costs(sample) if found == kind]
     if not measured:

@@ -12,7 +12,8 @@ PACKAGES = ("torch", "torchvision", "timm", "lightning", "torchmetrics", "numpy"
 
 
 def describe_environment(threads: int, gpu_name: str | None = None, gpu_count: int = 0) -> dict[str, str | int | bool | None]:
-    """`RunRecord.environment`. threads: compute threads a process uses. The caller knows the GPUs; a package that is absent is None."""
+    """`RunRecord.environment`. threads: compute threads a process uses; gpu_count: GPUs that are visible, used or not. The caller
+    knows the GPUs, and adds how many devices its run uses; a package that is absent is None."""
     described: dict[str, str | int | bool | None] = {
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",  # no release, no node: those carry local names

@@ -58,16 +58,26 @@ def find_side(text: str, records: Sequence[RunRecord], runs_dir: Path | str | No
 def _side_of_row(text: str, records: Sequence[RunRecord]) -> Side:
     from ..registry import nearest
 
-    attention = text.partition("[")[0]
-    found = [record for record in records if record.row.attention == attention]
+    found = _runs_of_row(text, records)
     if not found:
-        known = sorted({record.row.attention for record in records})
-        guess = nearest(attention, known)
+        attention = text.partition("[")[0]
+        rows = {row_name(record) for record in records if record.row.attention == attention}
+        known = sorted(rows or {record.row.attention for record in records})
+        guess = nearest(text if rows else attention, known)
         hint = f"did you mean '{guess}'? " if guess else ""
         raise UsageError(
             one_line(f"no results of '{text}'; {hint}rows with results: {', '.join(known) or 'none'}; or name a run id or a folder", 1500)
         )
     return Side(text, text, found)
+
+
+def _runs_of_row(row: str, records: Sequence[RunRecord]) -> list[RunRecord]:
+    """The runs by this name; of a variant of evaluation ('goat[coords=scaled]') those that it is a variant of."""
+    by_name: dict[str, list[RunRecord]] = {}
+    for record in records:
+        by_name.setdefault(row_name(record), []).append(record)
+    beginnings = [name for name in by_name if row.startswith((f"{name}[", f"{name.removesuffix(']')},"))]
+    return by_name.get(row) or by_name.get(max(beginnings, key=len, default=""), [])
 
 
 def _records_in(folder: Path) -> list[RunRecord]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 from .canonical import canonical_json
@@ -100,7 +101,7 @@ def as_measured(metric: Metric, group: Group) -> Metric:
     """The metric in the unit of the group, of another one than the card's nothing more is known; its chance level where that holds."""
     unit = group.key["unit"]
     if unit != metric.unit:
-        return metric.model_copy(update={"unit": unit, "percent": False, "chance": None})
+        return metric.model_copy(update={"unit": unit, "percent": False, "chance": None, "counted": "examples"})
     holds = all(group.key.get(f"protocol.{name}", value) == value for name, value in metric.chance_where.items())
     return metric if holds else metric.model_copy(update={"chance": None})
 
@@ -174,16 +175,27 @@ def _method(card: TaskCard, record: RunRecord) -> Key:
 def _hardware(metric: Metric, record: RunRecord) -> Key:
     """Where the metric is a time or a speed, the kind of hardware; where it is memory, the GPU (all processors count bytes alike)."""
     if metric.unit == "s" or metric.unit.endswith("/s"):
-        return {"hardware": hardware_class(record.environment)}
+        return {"hardware": hardware_class(environment_of(record))}
     return {"hardware": record.environment.get("gpu") or "CPU"} if metric.unit == "MiB" else {}
 
 
 def hardware_class(environment: Mapping[str, Any]) -> str:
-    """What CPU-seconds depend on: 'AMD EPYC, 1 thread', '8 x H100'. environment: a record's."""
+    """What costs depend on: 'AMD EPYC, 1 thread', 'AMD EPYC, 1 thread, 2 processes', '8 x H100'. environment: of `environment_of`."""
+    devices = environment.get("devices", 1)
     if environment.get("gpu"):
-        return f"{environment.get('gpu_count') or 1} x {environment['gpu']}"
-    threads = environment.get("threads")
-    return f"{environment.get('cpu') or 'unknown processor'}" + (f", {threads} thread{'s' if threads != 1 else ''}" if threads else "")
+        return f"{devices} x {environment['gpu']}"
+    counts = [(environment.get("threads"), "thread", "threads"), (devices if devices != 1 else None, "process", "processes")]
+    known = [f"{count} {one if count == 1 else many}" for count, one, many in counts if count]
+    return ", ".join([f"{environment.get('cpu') or 'unknown processor'}", *known])
+
+
+def environment_of(record: RunRecord) -> dict[str, Any]:
+    """The record's environment, with the number of devices (processes) of the run; older records have it in their configuration only."""
+    devices, trainer = record.environment.get("devices"), record.config.get("trainer")
+    if not isinstance(devices, int):
+        counts = [trainer.get(name) for name in ("devices", "num_nodes")] if isinstance(trainer, dict) else []
+        devices = prod(count for count in counts if isinstance(count, int))
+    return record.environment | {"devices": max(1, devices)}
 
 
 def row_name(record: RunRecord) -> str:

@@ -1,6 +1,6 @@
 """From records to boards: rows of attentions, a column for each value of one condition, cells over seeds.
 
-What must not be mixed is split (`grouping`), failed runs are rows with a reason, ranks are groups (`ranking`). No torch, no time
+What must not be mixed is split (`grouping`), failed runs are rows with a reason, ranks are intervals (`ranking`). No torch, no time
 stamps: equal records give equal bytes.
 """
 
@@ -16,7 +16,7 @@ from .board import Board, Cell, Column, Row
 from .board_notes import notes_of
 from .costs import extra_columns, is_comparable, mark_pareto
 from .grouping import REFERENCE, Group, RowSamples, Sample, as_measured, group_records
-from .ranking import rank_groups
+from .ranking import rank_rows
 from .record import Metric, RunRecord, TaskCard
 from .statistics import Summary, summarise
 
@@ -59,7 +59,7 @@ def _board(
     rivals = [name for name in order if name in means and group.rows[name].attention not in card.controls and name not in unlearned]
     rivals = [] if metric.direction == "none" else rivals
     plain = [name for name in rivals if group.rows[name].is_plain]
-    ranks, comparisons = rank_groups(plain, [name for name in rivals if name not in plain], scores)
+    ranking = rank_rows(plain, [name for name in rivals if name not in plain], scores)
 
     columns = _score_columns(card, metric, group, headline)
     extras = [*([_by_seed(metric, group, headline)] if card.per_seed else []), *extra_columns(group)]
@@ -73,12 +73,12 @@ def _board(
         cells |= {column.key: by_row[name] for column, by_row in extras if by_row[name].text}
         is_local = any(sample.is_local for sample in row.samples.values())
         is_control = row.attention in card.controls
-        rows.append(Row(name, cells, ranks.get(name, ""), row.is_plain, is_control, is_local, is_unlearned=name in unlearned))
+        rows.append(Row(name, cells, ranking.labels.get(name, ""), row.is_plain, is_control, is_local, is_unlearned=name in unlearned))
     if is_comparable(group):
         rows = mark_pareto(rows, {name: means[name] for name in rivals})
     rows = _with_references(metric, group, rows, columns, headline)
     head = columns[headline].head if headline in columns else None
-    notes = notes_of(card, metric, group, groups, rows, head, ranks, comparisons)
+    notes = notes_of(card, metric, group, groups, rows, head, ranking)
     if against is not None:
         rows = against_baseline(against, metric, group, rows, columns)
         notes = [*against_note(against, metric, rows), *notes]
@@ -89,7 +89,7 @@ def _board(
         def detailed() -> Sequence[Row]:
             return with_intervals(rows, of_rows(metric, group, order, against, headline, examples), columns[headline].key)
 
-        if (base := against or next(iter(ranks), rivals[0] if rivals else None)) is not None:
+        if (base := against or next(iter(ranking.labels), rivals[0] if rivals else None)) is not None:
             notes += note(metric, base, of_rows(metric, group, order, base, headline, examples))
     facts = _facts(card, metric, group, headline) | ({"against": against} if against is not None else {})
     every = (*columns.values(), *(column for column, _ in extras))

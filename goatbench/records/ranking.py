@@ -1,9 +1,10 @@
-"""Who is better than whom, as far as the seeds tell: paired tests against the best row, and groups instead of strict ranks."""
+"""Who is better than whom, as far as the seeds tell: paired tests of every two rows, and places as intervals instead of strict ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import combinations
 
 from .statistics import PairedDifference, holm, paired_difference
 
@@ -24,6 +25,19 @@ class Comparison:
         return self.p_adjusted is not None and self.p_adjusted < ALPHA
 
 
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """labels: places by row, best mean first; against_best: every other row minus the first of them, those without a label last.
+
+    num_pairs: of rows with a label; num_untested: those of them that no test was possible of.
+    """
+
+    labels: dict[str, str] = field(default_factory=dict)
+    against_best: list[Comparison] = field(default_factory=list)
+    num_pairs: int = 0
+    num_untested: int = 0
+
+
 def compare_with(best: str, names: Sequence[str], scores: Mapping[str, Scores]) -> list[Comparison]:
     """Every named row against `best`, paired by seed; the p values are Holm-adjusted over the rows that could be tested."""
     differences = {name: paired_difference(scores[name], scores[best]) for name in names}
@@ -32,24 +46,30 @@ def compare_with(best: str, names: Sequence[str], scores: Mapping[str, Scores]) 
     return [Comparison(name, differences[name], adjusted.get(name)) for name in names]
 
 
-def rank_groups(ranked: Sequence[str], others: Sequence[str], scores: Mapping[str, Scores]) -> tuple[dict[str, str], list[Comparison]]:
-    """Rank labels of the rows in `ranked` (sorted, best first), and every row of both lists against the best one.
+def rank_rows(ranked: Sequence[str], others: Sequence[str], scores: Mapping[str, Scores]) -> Ranking:
+    """Places of the rows in `ranked` (sorted, best first), and every row of both lists against the best one.
 
-    A group is the best row left and all rows not told apart from it; '1-3' means: first to third place, in no order. The first
-    group's tests are adjusted over `others` (variants, not ranked) as well. Rows with fewer than two seeds get no label.
+    A label is a 95 % confidence interval of the place of that one row (Mogstad, Romano, Shaikh and Wilhelm 2023, marginal confidence
+    sets): '2-5' has one row significantly better, and of n rows n - 5 significantly worse. The row's n - 1 tests are Holm-adjusted; one
+    that is not possible counts as p = 1. `others` (variants) have no place, and a family of their own against the best. Rows with fewer
+    than two seeds get no label.
     """
-    left = [name for name in ranked if len(scores[name]) > 1]
-    if not left:
-        return {}, []
-    first = compare_with(left[0], [name for name in (*ranked, *others) if name != left[0]], scores)
+    names = [name for name in ranked if len(scores[name]) > 1]
+    if not names:
+        return Ranking()
+    count = len(names)
+    pairs = {(i, j): paired_difference(scores[names[j]], scores[names[i]]) for i, j in combinations(range(count), 2)}  # j minus i
+    tested = {pair: one.p_value for pair, one in pairs.items() if one is not None and one.p_value is not None}
     labels: dict[str, str] = {}
-    comparisons, place = first, 1
-    while left:
-        apart = {comparison.name for comparison in comparisons if comparison.is_told_apart}
-        group = [name for name in left if name not in apart]
-        last = place + len(group) - 1
-        labels |= dict.fromkeys(group, f"{place}-{last}" if len(group) > 1 else f"{place}")
-        place, left = last + 1, [name for name in left if name in apart]
-        if left:
-            comparisons = compare_with(left[0], left[1:], scores)
-    return labels, first
+    against_best: list[Comparison] = []
+    for i, name in enumerate(names):
+        family = [(min(i, j), max(i, j)) for j in range(count) if j != i]
+        adjusted = dict(zip(family, holm([tested.get(pair, 1.0) for pair in family]), strict=True))
+        if i == 0:
+            against_best = [Comparison(names[j], pairs[0, j], adjusted[0, j] if (0, j) in tested else None) for _, j in family]
+        apart = [pair for pair in family if adjusted[pair] < ALPHA]
+        better = sum((pairs[pair].mean > 0) == (pair[0] == i) for pair in apart)
+        first, last = 1 + better, count - (len(apart) - better)
+        labels[name] = f"{first}" if first == last else f"{first}-{last}"
+    against_best += compare_with(names[0], [*(name for name in ranked if name not in labels), *others], scores)
+    return Ranking(labels, against_best, len(pairs), len(pairs) - len(tested))

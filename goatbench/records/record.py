@@ -271,6 +271,7 @@ class Metric(Strict):
     bounds: tuple[float | None, float | None] | None = None  # what a value can be; None: open on that side
     digits: int = 1
     percent: bool = False  # stored as a fraction, shown times 100
+    counted: str = "examples"  # what a measurement's n counts: bytes, bases, symbols
     everywhere: bool = True  # a record has it under each of its conditions; else under some, at least one
 
     @property

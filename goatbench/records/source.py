@@ -19,7 +19,7 @@ CODE_PATHS = ("goatbench", "tasks", "configs", "pyproject.toml")  # a change els
 MAPPED = ("tasks", "configs", "results")  # top-level folders that a wheel puts inside the package
 DISPLAY_ONLY = {
     **dict.fromkeys(("summary", "expected_time", "source", "column_label", "column_details", "learned", "per_seed"), True),
-    "metrics": {"__all__": {"chance", "chance_where", "digits", "bounds"}},
+    "metrics": {"__all__": {"chance", "chance_where", "digits", "bounds", "counted"}},
 }
 GIT_SECONDS = 10
 

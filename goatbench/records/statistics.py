@@ -37,8 +37,8 @@ class Summary:
 class PairedDifference:
     """mean of a - b over the n seeds that both have, with t interval and two-sided p value.
 
-    p_value is None where no test is possible: fewer than two pairs, or differences that are equal in every pair (their spread,
-    and with it the error of the mean, is then unknown rather than zero). All differences exactly zero: p_value is 1.
+    p_value and half_width are None where no test is possible: fewer than two pairs, or differences that are equal in every pair (their
+    spread, and with it the error of the mean, is then unknown rather than zero). All differences exactly zero: p_value is 1.
     """
 
     n: int
@@ -74,7 +74,7 @@ def paired_difference(a: Mapping[int, float], b: Mapping[int, float], level: flo
         p_value = None  # one pair, or a spread that is only rounding
     else:
         p_value = t_two_sided(summary.mean / (summary.sd / math.sqrt(summary.n)), summary.n - 1)
-    return PairedDifference(summary.n, summary.mean, summary.sd, summary.half_width, p_value)
+    return PairedDifference(summary.n, summary.mean, summary.sd, None if p_value is None else summary.half_width, p_value)
 
 
 def paired_power(effect: float, n: int, alpha: float = 0.05) -> float:

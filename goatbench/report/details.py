@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..records.board import Board
+from ..records.costs import training_costs
 from ..records.grouping import Group, RowSamples, Sample
 from ..records.record import Metric, RunRecord, TaskCard
 from ..records.repeating import command
@@ -53,7 +54,7 @@ def _row(metric: Metric, headline: Any, row: RowSamples) -> RowDetails:
 def _run(metric: Metric, headline: Any, sample: Sample) -> RunView:
     record, measured = sample.record, sample.cells.get(headline)
     value = "" if measured is None or measured.value is None else metric.text(measured.value)
-    cost = next((f"{cost.value:.0f}" for cost in record.costs if cost.name == "train_cpu_seconds"), "")
+    cost = next((f"{value:.0f} {kind.unit}" for kind, value in training_costs(sample)), "")
     return RunView(record.run_id, record.seed, record.ending, value, cost)
 
 

@@ -14,7 +14,7 @@ from ..plots.boards import board_curves, fewer
 from ..plots.curves import Curve, Labels
 from ..plots.heat_map import grids_of
 from ..records.board import Board, Row
-from ..records.costs import training_costs
+from ..records.costs import CostClass, training_costs
 from ..records.grouping import Group
 from ..records.record import Curve as RecordCurve
 from ..records.record import TaskCard
@@ -93,9 +93,9 @@ def _by_column(board: Board, looks: Mapping[str, Look]) -> Iterator[Figure]:
 
 
 def _by_cost(card: TaskCard, board: Board, group: Group, looks: Mapping[str, Look]) -> Iterator[Figure]:
-    """Of the rows that ran on the kind of processor that most of them ran on."""
+    """Of the rows that ran on the kind of hardware that most of them ran on."""
     column, metric = headline(board), card.metric(card.primary_metric)
-    points: dict[str, list[Point]] = {}
+    points: dict[CostClass, list[Point]] = {}
     for row in _measured(board, column.key if column else ""):
         if row.name not in group.rows or row.is_control or row.is_unlearned:
             continue
@@ -108,17 +108,17 @@ def _by_cost(card: TaskCard, board: Board, group: Group, looks: Mapping[str, Loo
             points.setdefault(next(iter(machines)), []).append(point)
     if not points:
         return
-    machine = max(points, key=lambda kind: (len(points[kind]), kind))
+    machine = max(points, key=lambda kind: (len(points[kind]), f"{kind}"))
     shown = points[machine]
     if len(shown) < 2:
         return
     is_higher = metric.direction == "higher"
     best = frontier(shown, is_higher)
-    titles = ("training, CPU-seconds", board.title.rpartition(" · ")[2])
+    titles = (f"training, {machine.unit}", board.title.rpartition(" · ")[2])
     on_it = listed([p.name for p in best])
     left_out = sum(map(len, points.values())) - len(shown)
     caption = f"On the line, beaten by no other mean on both: {on_it}. Whiskers: one standard deviation."
-    caption += f" {left_out} rows that ran on another kind of processor are left out." if left_out else ""
+    caption += f" {left_out} rows that ran on another kind of hardware are left out." if left_out else ""
     label = f"Scatter chart of {titles[1]} against {titles[0]}, {len(shown)} rows. Not beaten on both: {on_it}."
     yield Figure("Quality against cost", cost_chart(shown, best, dict(looks), titles, is_higher, label), caption)
 

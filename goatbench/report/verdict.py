@@ -1,4 +1,4 @@
-"""What a board says in one sentence, and what the boards of a domain say together: from rank groups, never from means alone."""
+"""What a board says in one sentence, and what the boards of a domain say together: from places, never from means alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_NAMED = 8
 
 
 class Level(StrEnum):
-    """How much the seeds can tell: a sole winner, a group at the top, nothing, or no ranked rows to compare."""
+    """How much the seeds can tell: a sole winner, some of the order, nothing, or no ranked rows to compare."""
 
     CLEAR = "clear"
     PARTLY = "partly"
@@ -30,7 +30,7 @@ LEVEL_TEXT = {
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """first: the rows of the first rank group; ranked: all rows with a rank, best mean first; seeds of the ranked rows: least, most."""
+    """first: the rows that can have the first place; ranked: all with a rank, best mean first; seeds of those: least, most."""
 
     level: Level
     sentence: str
@@ -56,14 +56,17 @@ def verdict(board: Board, axis: str) -> Verdict:
     counts = [row.cells[column.key].summary.n for row in ranked]
     seeds = (min(counts), max(counts))
     where = f"At {axis} {column.head[:-1]}: "
+    is_sure = [row.rank for row in first] == [f"{place}"]
     if len(first) == 1:
-        core = f"{first[0].name} is best ({_mean(first[0], column)}, {seeds_text(seeds)})"
+        says = f"{first[0].name} is best" if is_sure else f"only {first[0].name} can be best"
+        core = f"{says} ({_mean(first[0], column)}, {seeds_text(seeds)})"
     else:
         ends = f"means {_mean(first[0], column)} to {_mean(first[-1], column)}"
-        core = f"{listed([row.name for row in first])} are not told apart ({seeds_text(seeds)}, {ends})"
-    worse = f"; {listed(rest)} {'is' if len(rest) == 1 else 'are'} worse" if rest else ""
-    level = Level.CLEAR if len(first) == 1 else Level.PARTLY if rest else Level.OPEN
-    sentence = " ".join([f"{where}{core}{worse}.", *aside])
+        core = f"{listed([row.name for row in first])} can each be best ({seeds_text(seeds)}, {ends})"
+    behind = f"{listed(rest)} {'is' if len(rest) == 1 else 'are'} worse" if is_sure else f"{listed(rest)} cannot" if rest else ""
+    is_open = {row.rank for row in ranked} == {f"1-{len(ranked)}"}
+    level = Level.CLEAR if is_sure else Level.OPEN if is_open else Level.PARTLY
+    sentence = " ".join([f"{where}{core}{f'; {behind}' if behind else ''}.", *aside])
     return Verdict(level, sentence, tuple(row.name for row in first), tuple(row.name for row in ranked), seeds)
 
 
@@ -85,7 +88,7 @@ def domain_verdict(verdicts: Mapping[str, Verdict]) -> tuple[str, Level, str]:
     every = "the one ranked task" if len(ranked) == 1 else f"all {len(ranked)} ranked tasks"
     if picks:
         pick = f"Pick {picks[0]}" if len(picks) == 1 else f"Candidates: {listed(picks)}"
-        why = f"{'The only attention' if len(picks) == 1 else 'Each is'} in the first rank group of {every}."
+        why = f"{'The only attention that' if len(picks) == 1 else 'Each'} can be best in {every}."
         if len(picks) > 1:
             leads = {name: sum(v.ranked[0] == name for v in ranked.values()) for name in picks}
             best = max(picks, key=lambda name: leads[name])
@@ -94,7 +97,7 @@ def domain_verdict(verdicts: Mapping[str, Verdict]) -> tuple[str, Level, str]:
         most = max(map(len, wins.values()))
         pick = "No single pick: it depends on the task"
         leaders = listed([name for name, won in wins.items() if len(won) == most])
-        why = f"No attention is in the first rank group of {every}; {leaders}: in that of {most}."
+        why = f"No attention can be best in {every}; {leaders}: in {most}."
     levels = {v.level for v in ranked.values()}
     level = Level.CLEAR if len(picks) == 1 and levels == {Level.CLEAR} else Level.OPEN if levels == {Level.OPEN} else Level.PARTLY
     clear = sum(v.level is Level.CLEAR for v in ranked.values())
@@ -126,7 +129,7 @@ def seeds_text(seeds: tuple[int, int]) -> str:
 
 
 def _aside(board: Board, column: Column | None, ranked: list[Row]) -> list[str]:
-    """What a rank group cannot say: a variant with a better mean, yardsticks ahead, rows that did not learn or have one seed."""
+    """What places cannot say: a variant with a better mean, yardsticks ahead, rows that did not learn or have one seed."""
     if column is None:
         return []
     measured = [row for row in board.rows if row.cells.get(column.key) is not None and row.cells[column.key].summary is not None]

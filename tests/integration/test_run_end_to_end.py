@@ -108,7 +108,7 @@ def test_two_processes_evaluate_like_one(tmp_path):
     done = run(*two, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     (first,) = records(tmp_path)  # one record, not one per rank
-    assert first["measurements"][0]["n"] == 101 and first["budget"]["samples"] == 128
+    assert first["measurements"][0]["n"] == 101 and first["budget"]["samples"] == 128 and first["environment"]["devices"] == 2
     assert run(*two, cwd=tmp_path).returncode == 0  # reuses the checkpoint, so no second rank is started
     second = next(r for r in records(tmp_path) if r["training"]["reused"])
     for key, value in values(second).items():

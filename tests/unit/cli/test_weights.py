@@ -16,6 +16,6 @@ def test_costs_of_a_training_on_another_machine_are_not_this_one_s(tmp_path, mon
     elsewhere = run(0.75)
     cost = lambda record: {c.name: c.value for c in record.costs}.get("train_cpu_seconds")
     assert (trained.training.reused, same.training.reused, elsewhere.training.reused) == (False, True, True)
-    assert cost(trained) == cost(same) > 0 and cost(elsewhere) is None
+    assert cost(trained) == cost(same) > 0 and cost(elsewhere) is None and trained.environment["devices"] == 1
     assert any(note.startswith("trained on ") and "left out" in note for note in elsewhere.notes)
     assert not any("left out" in note for note in same.notes)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from goatbench.records.board import to_text
+from goatbench.records.formats import to_json
+from goatbench.records.grouping import environment_of, hardware_class
 from goatbench.records.leaderboard import build_boards
 
 
@@ -42,6 +46,17 @@ def test_missing_pairs_are_shown_as_such(card, made):
     assert "no pair: no common seed with rope: none" in board.notes
 
 
+def test_the_same_difference_in_every_seed_has_no_interval(card, made, make_record):
+    """Not one of width zero: not printed, and not in what a program reads."""
+    same = series(make_record, "same", (0.10, 0.12, 0.11), 40)
+    (board,) = build_boards(card, [*made, *same], against="rope")
+    assert row(board, "same").cells["512"].text == "-50.0 no test"
+    (read,) = [found for found in json.loads(to_json([board]))["boards"][0]["rows"] if found["row"] == "same"]
+    cell = read["cells"]["512"]
+    assert cell["difference"] == pytest.approx(-0.5) and not [key for key in cell if "half" in key or "interval" in key or key == "p_holm"]
+    assert "no test: the same difference in every seed: same" in board.notes
+
+
 def test_a_board_without_the_baseline_is_left_out(card, made, make_record):
     other = make_record("goat", run=40, scale="paper")
     assert len(build_boards(card, [*made, other])) == 2
@@ -76,6 +91,65 @@ def test_costs_of_different_hardware_stand_in_columns_of_their_own(card, make_re
     assert {r.is_pareto for r in board.rows} == {None} and "◆" not in to_text(board, 160)
     (note,) = [note for note in board.notes if note.startswith("costs of different hardware")]
     assert note.endswith("CPU-s A: a cpu, cpu_time; CPU-s B: another cpu, 4 threads, cpu_time")
+
+
+def of_processes(devices, num_nodes=1, gpu=None, visible=0):
+    """Changes of a record: environment and configuration of a run on so many devices, as records had them before they named them."""
+    environment = {"cpu": "a cpu", "threads": 1, "gpu": gpu, "gpu_count": visible}
+    return {"environment": environment, "config": {"trainer": {"devices": devices, "num_nodes": num_nodes}}}
+
+
+def test_a_run_of_two_processes_costs_another_kind_of_seconds_than_one_of_one(card, make_record):
+    """Each of two processes does half the work, and only the first one's seconds are counted."""
+    alone, shared = make_record("goat", **of_processes(1)), make_record("rope", run=1, **of_processes(1, num_nodes=2))
+    (board,) = build_boards(card, [alone, shared])
+    (note,) = [note for note in board.notes if note.startswith("costs of different hardware")]
+    assert note.endswith("CPU-s A: a cpu, 1 thread, 2 processes, cpu_time; CPU-s B: a cpu, 1 thread, cpu_time")
+    assert {r.is_pareto for r in board.rows} == {None}
+
+
+@pytest.mark.parametrize(
+    ("changes", "named", "expected"),
+    [
+        (of_processes(1), None, "a cpu, 1 thread"),
+        (of_processes(2, 2), None, "a cpu, 1 thread, 4 processes"),
+        (of_processes(1, gpu="H200", visible=8), None, "1 x H200"),  # seen is not used
+        (of_processes(4, gpu="H200", visible=8), None, "4 x H200"),
+        (of_processes(1, gpu="H200", visible=1), 2, "2 x H200"),  # as a newer record names it
+        ({"environment": {"cpu": "a cpu"}}, None, "a cpu"),
+        ({"environment": {}, "config": {"trainer": {"devices": "many", "num_nodes": -1}}}, "many", "unknown processor"),
+    ],
+)
+def test_the_kind_of_hardware_counts_what_the_run_used(make_record, changes, named, expected):
+    record = make_record(**changes)
+    if named is not None:
+        record = record.model_copy(update={"environment": record.environment | {"devices": named}})
+    assert hardware_class(environment_of(record)) == expected
+
+
+def wall(seconds):
+    return {"name": "train_wall_seconds", "value": seconds, "unit": "s", "method": "wall clock"}
+
+
+def test_training_on_gpus_costs_the_time_that_it_held_them(card, make_record):
+    """100 s of two GPUs are 200, whatever the host's processor did meanwhile: busy with 900 CPU-s it is still the cheaper one."""
+    two = [make_record("goat", costs=[cost(900.0), wall(100.0)], **of_processes(2, gpu="H200", visible=8))]
+    two += [make_record("rope", run=1, costs=[cost(50.0), wall(150.0)], **of_processes(2, gpu="H200", visible=8))]
+    (board,) = build_boards(card, two)
+    assert [column.head for column in board.columns if column.key == "cost"] == ["GPU-s"]
+    assert [(r.name, r.cells["cost"].text) for r in board.rows] == [("goat", "◆ 200"), ("rope", "300")]
+
+
+def test_seconds_of_gpus_and_of_cpus_are_never_compared(card, make_record):
+    """Nor do a GPU's host seconds stand in for its own where those are not known."""
+    unknown = make_record("alibi", run=2, costs=[cost(10.0)], **of_processes(1, gpu="H200"))
+    on_gpu = make_record("rope", run=1, costs=[cost(10.0), wall(20.0)], **of_processes(1, gpu="H200"))
+    (board,) = build_boards(card, [make_record("goat", costs=[cost(30.0), wall(31.0)]), on_gpu, unknown])
+    found = {r.name: {key: cell.text for key, cell in r.cells.items() if key.startswith("cost")} for r in board.rows}
+    assert found == {"goat": {"cost_B": "30"}, "rope": {"cost_A": "20"}, "alibi": {}}
+    (note,) = [note for note in board.notes if note.startswith("costs of different hardware")]
+    assert note.endswith("GPU-s A: 1 x H200, wall clock, times GPUs; CPU-s B: a cpu, cpu_time")
+    assert {r.is_pareto for r in board.rows} == {None}
 
 
 def test_costs_by_different_methods_are_not_compared_either(card, make_record):

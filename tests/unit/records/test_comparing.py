@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from goatbench.boards import Places
-from goatbench.compare import compare_lines
+from goatbench.compare import _difference, compare_lines
 from goatbench.errors import UsageError
 from goatbench.records.comparing import Side, compare, config_differences, differences, environment_differences, verdict
 from goatbench.records.files import record_bytes
@@ -46,6 +46,8 @@ def test_verdicts_where_no_test_is_possible(card, make_record):
     rope = side(make_record, "rope", ROPE)
     assert verdicts(card, side(make_record, "x", ROPE, 10), rope)[0] == ["equal in each of 3 seeds"]
     assert "one common seed" in verdicts(card, side(make_record, "x", ROPE[:1], 10), rope)[0][0]
+    (same,), _ = compare([card], side(make_record, "x", (0.10, 0.12, 0.11), 10), rope)
+    assert verdict(same, "x", "rope") == "the same difference in each of 3 seeds: no test is possible" and _difference(same) == "-50.0"
     lonely = Side("x", "x", [make_record("x", 7, {"raw": {(512, 28): 0.5}}, run=20)])
     assert verdicts(card, lonely, rope)[0] == ["no common seed: not compared"]
 
@@ -102,6 +104,52 @@ def test_what_a_name_stands_for(tmp_path, make_record):
     with pytest.raises(UsageError, match="runs of 2 rows \\(alibi, goat\\)"):
         find_side(str(runs), known, runs, results)
     assert is_run(own.run_id) and is_run(own.run_id[:12]) and is_run(str(runs)) and not is_run("goat")
+
+
+def test_a_row_s_name_stands_for_its_runs_and_not_for_its_variants(make_record):
+    """Ablations of training are other runs; a variant of evaluation is measured by the runs that it is a variant of."""
+    plain, other = make_record("goat", run=1), make_record("rope", run=4)
+    lanes, both = ({"attention": "goat", "variant": variant} for variant in ({"lanes": "carve"}, {"lanes": "carve", "base": 5}))
+    carved, rebased = make_record(run=2, row=lanes), make_record(run=3, row=both)
+    find = lambda name: find_side(name, [plain, carved, rebased, other], None, "nowhere").records
+    assert find("goat") == [plain] == find("goat[coords=scaled]")
+    assert find("goat[lanes=carve]") == [carved] == find("goat[lanes=carve,coords=scaled]")
+    assert find("goat[base=5,lanes=carve]") == [rebased]
+    with pytest.raises(UsageError, match=r"no results of 'goat'; .*rows with results: goat\[lanes=carve\]; or name"):
+        find_side("goat", [carved, other], None, "nowhere")
+
+
+def test_variants_are_in_no_line_of_a_comparison(tmp_path, card, make_record, monkeypatch):
+    """Neither in the count of runs nor in what else differs; A has an ablation on another machine, with another configuration."""
+    configured = lambda name, spectral, seed: {"attention": {"name": name, "options": {"spectral": spectral}}, "seed": seed}
+    records = []
+    for seed, (a, b) in enumerate(zip(CLOSE, ROPE, strict=True)):
+        top = lambda value: {"raw": {(512, 28): value}}
+        records.append(make_record("goat", seed, top(a), run=seed, config=configured("goat", True, seed)))
+        records.append(make_record("rope", seed, top(b), run=10 + seed, config=configured("rope", True, seed)))
+        ablation = {"attention": "goat", "variant": {"attention.options.spectral": False}}
+        changed = {"config": configured("goat", False, seed), "environment": {"cpu": "another"}}
+        records.append(make_record(seed=seed, scores=top(a), run=20 + seed, row=ablation, **changed))
+    for record in records:
+        RunFolder(tmp_path / "runs", record.run_id).finish(record)
+    monkeypatch.setattr("goatbench.compare.tasks", Tasks(card))
+    (tmp_path / "results").mkdir()
+    lines = compare_lines("goat", "rope", Places(str(tmp_path / "runs"), str(tmp_path / "results")), None, None, False)
+    assert lines[:2] == ["A: goat, 3 runs", "B: rope, 3 runs"]
+    assert lines[-2:] == ["configuration, newest runs: equal apart from the names", "environment: equal"]
+
+
+class Tasks:
+    """A registry of one task."""
+
+    def __init__(self, card):
+        self.card = card
+
+    def names(self):
+        return [self.card.name]
+
+    def get(self, name):
+        return self
 
 
 @pytest.mark.parametrize("content", ['{"run_id": ', '{"run_id": "x"}', None])

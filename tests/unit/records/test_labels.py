@@ -33,7 +33,7 @@ def test_a_cut_keeps_both_ends(limit, text):
 
 def board(*names: str) -> Board:
     cells = {"32": Cell("45.3±0.2")}
-    return Board("a board", (Column("32", "32 (1)", is_score=True),), tuple(Row(name, cells, is_local=True) for name in names))
+    return Board("a board", (Column("32", "32 (1)", is_score=True),), tuple(Row(name, cells, rank="1-2", is_local=True) for name in names))
 
 
 def test_rows_with_several_overrides_are_told_apart_at_any_width():

@@ -65,6 +65,15 @@ def test_a_comparison_is_paired_by_seed_and_example(card, records, answers, tmp_
     assert compare([card], *sides)[0][0].over_examples is None
 
 
+def test_n_says_what_it_counts_and_in_how_many_examples(card, make_record, records):
+    """Of bytes there are 4,000 in 400 windows: the interval over examples has 400."""
+    of_bytes = card.model_copy(update={"metrics": tuple(m.model_copy(update={"counted": "bytes"}) for m in card.metrics)})
+    said = lambda card, found: next(part for part in build_boards(card, found)[0].notes[0].split("; ") if part.startswith("n = "))
+    assert said(of_bytes, records) == "n = 4,000 (of 400 examples) bytes a cell"
+    assert said(of_bytes, [make_record()]) == "n = 4,000 bytes a cell"  # not known where none are stored
+    assert said(card, records) == "n = 4,000 examples a cell"
+
+
 def test_a_board_has_the_intervals_at_its_headline_and_says_so(card, records, answers, tmp_path):
     files = ExampleFiles(tmp_path / "runs", None, warnings := [])
     (board,) = build_boards(card, records, examples=files)

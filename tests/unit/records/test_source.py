@@ -128,5 +128,7 @@ def test_without_git_the_state_is_unknown(tree, monkeypatch):
 
 def test_the_card_s_hash_follows_what_can_move_a_score(card):
     assert card_hash(card) == card_hash(card.model_copy(update={"summary": "other words", "expected_time": {"embedded": "an hour"}}))
+    of_bytes = tuple(metric.model_copy(update={"counted": "bytes"}) for metric in card.metrics)
+    assert card_hash(card) == card_hash(card.model_copy(update={"metrics": of_bytes}))
     for change in ({"version": 3}, {"primary_conditions": {"nominal": 224}}, {"protocol": "another"}, {"metrics": card.metrics[:1]}):
         assert card_hash(card) != card_hash(card.model_copy(update=change))

@@ -86,7 +86,8 @@ def test_paired_difference_of_a_worked_example():
 
 
 def test_no_spread_is_no_certainty():
-    assert paired_difference({0: 0.9, 1: 0.8}, {0: 0.4, 1: 0.3}).p_value is None  # 0.5 twice, up to rounding
+    twice = paired_difference({0: 0.9, 1: 0.8}, {0: 0.4, 1: 0.3})  # 0.5, up to rounding
+    assert (twice.n, twice.p_value, twice.half_width) == (2, None, None) and twice.mean == pytest.approx(0.5)
     assert paired_difference({0: 0.9}, {0: 0.4}).p_value is None
     assert paired_difference({0: 0.9, 1: 0.8}, {0: 0.9, 1: 0.8}).p_value == 1.0
     assert paired_difference({0: 0.9}, {1: 0.9}) is None

@@ -20,11 +20,10 @@ def board(*rows: Row) -> Board:
     return Board("t@v1 · embedded · bits (bits) ↓", COLUMNS, rows)
 
 
-def test_a_group_at_the_top_and_what_is_worse():
-    found = verdict(board(row("rope", 1.10, "1-3"), row("alibi", 1.20, "1-3"), row("goat", 1.25, "1-3"), row("nope", 1.90, "4")), "context")
-    assert found.sentence == (
-        "At context 8192 (16): rope, alibi and goat are not told apart (3 seeds, means 1.10 to 1.25); nope is worse."
-    )
+def test_several_at_the_top_and_what_is_worse():
+    rows = [row("rope", 1.10, "1-3"), row("alibi", 1.20, "1-3"), row("goat", 1.25, "1-4"), row("nope", 1.90, "3-4")]
+    found = verdict(board(*rows), "context")
+    assert found.sentence == "At context 8192 (16): rope, alibi and goat can each be best (3 seeds, means 1.10 to 1.25); nope cannot."
     assert (found.level, found.first, found.seeds) == (Level.PARTLY, ("rope", "alibi", "goat"), (3, 3))
 
 
@@ -34,14 +33,23 @@ def test_a_sole_winner():
     assert found.level is Level.CLEAR
 
 
-def test_a_group_whose_members_are_not_neighbours_in_the_table():
+def test_a_sole_row_at_the_top_that_may_lie_lower_is_no_winner():
+    """Each of the others has a better row for sure; rope's own tests do not tell it from goat."""
+    found = verdict(board(row("rope", 1.1, "1-2"), row("goat", 1.2, "2-3"), row("nope", 1.3, "2-3")), "context")
+    assert found.sentence == "At context 8192 (16): only rope can be best (1.10, 3 seeds); goat and nope cannot."
+    assert found.level is Level.PARTLY
+
+
+def test_places_that_do_not_follow_the_means():
     """goat's mean is better than nope's, but only goat's difference from rope is sure."""
-    found = verdict(board(row("rope", 1.1, "1-2"), row("goat", 1.2, "3"), row("nope", 1.3, "1-2")), "context")
-    assert found.sentence.endswith("rope and nope are not told apart (3 seeds, means 1.10 to 1.30); goat is worse.")
+    found = verdict(board(row("rope", 1.1, "1-2"), row("goat", 1.2, "2-3"), row("nope", 1.3, "1-3")), "context")
+    assert found.sentence.endswith("rope and nope can each be best (3 seeds, means 1.10 to 1.30); goat cannot.")
 
 
 def test_nothing_told_apart_is_open():
     assert verdict(board(row("rope", 1.1, "1-2"), row("goat", 1.2, "1-2")), "context").level is Level.OPEN
+    one_is_not_last = board(row("rope", 1.1, "1-2"), row("goat", 1.2, "1-3"), row("nope", 1.3, "1-3"))
+    assert verdict(one_is_not_last, "context").level is Level.PARTLY
 
 
 def test_what_ranks_cannot_say_is_added():
@@ -85,19 +93,19 @@ def test_a_domain_is_decided_by_all_its_ranked_tasks():
         {"a": ranked("rope alibi goat", "nope"), "b": ranked("alibi goat", "rope"), "c": Verdict(Level.UNRANKED, "")}
     )
     assert pick == "Candidates: alibi and goat" and level is Level.PARTLY
-    assert text.startswith("Each is in the first rank group of all 2 ranked tasks. Best mean: alibi, on 1 of 2. Partly sure: no task has")
+    assert text.startswith("Each can be best in all 2 ranked tasks. Best mean: alibi, on 1 of 2. Partly sure: no task has")
 
 
 def test_a_sole_winner_of_all_tasks_is_a_pick():
     pick, level, text = domain_verdict({"a": ranked("rope", "goat", Level.CLEAR)})
     assert (pick, level) == ("Pick rope", Level.CLEAR)
-    assert text == "The only attention in the first rank group of the one ranked task. Sure as far as the seeds go (3 seeds a row)."
+    assert text == "The only attention that can be best in the one ranked task. Sure as far as the seeds go (3 seeds a row)."
 
 
 def test_different_winners_are_no_pick():
     pick, level, text = domain_verdict({"a": ranked("rope", "goat", Level.CLEAR), "b": ranked("goat", "rope", Level.CLEAR)})
     assert pick == "No single pick: it depends on the task" and level is Level.PARTLY
-    assert text.startswith("No attention is in the first rank group of all 2 ranked tasks; rope and goat: in that of 1.")
+    assert text.startswith("No attention can be best in all 2 ranked tasks; rope and goat: in 1.")
     assert "2 of 2 ranked tasks have a sole winner" in text
 
 
