@@ -56,7 +56,7 @@ def test_a_yardstick_shares_no_option():
     reference = Row("markov-6", {"32": Cell("1.9")}, is_reference=True)
     plain = board("rope[training.epochs=4]", f"goat[training.epochs=4,attention.options.base={'1' * 60}]")
     text = to_text(Board(plain.title, plain.columns, (*plain.rows, reference)), 60)
-    assert "\nall rows: training.epochs=4\n" in text and "     markov-6 (reference)" in text and "     rope* " in text
+    assert "\nall rows: training.epochs=4\n" in text and "     markov-6 (reference)" in text and "1-2  rope* " in text
 
 
 @pytest.mark.parametrize(("middle", "last", "is_cut"), [("22", "34", True), ("23", "44", False)])
