@@ -36,10 +36,11 @@ INNER = {  # of the rows whose inner attention is not softmax: arguments of a mo
 GATED = {config["name"]: {"gate": config["gate"]} for config in CONFIGS if "gate" in config}
 MODEL = {**INNER, **GATED}  # what a model needs besides the scheme
 POSITION = {config["name"]: config["position"] for config in CONFIGS if config["name"] in MODEL}  # the scheme inside
-SCALED = "rope_yarn"  # rope under a scaling: other frequencies, and a temperature
-POSITION[SCALED], AXES[SCALED] = "rope", [1]
+SCALED = ("rope_pi", "rope_ntk", "rope_yarn")  # rope under a scaling: other frequencies, and yarn's temperature
+POSITION |= {name: "rope" for name in SCALED}
+AXES |= {name: [1] for name in SCALED}
 WRITTEN_OUT = {"mta", "mta_conv", "talking_heads", "cope"}  # they hold every logit
-OWN_NAMES = [name for name in attentions.names() if attentions.provider(name) == OWN] + list(SUMS) + list(MODEL) + [SCALED]
+OWN_NAMES = [name for name in attentions.names() if attentions.provider(name) == OWN] + list(SUMS) + list(MODEL) + list(SCALED)
 ONE_KEY_HEAD_PER_QUERY_HEAD = {"rope_mixed", "rope_mixed_ape", "goat_mixed", "fope", "fox", "cable"}  # frequencies or gates per head
 CAUSAL = {"alibi", "alibi_learned", "fire", "bam", "fox", "cable", "sink_token", "mta", "mta_conv", "cope"}
 
@@ -55,7 +56,7 @@ GOATS = ("goat", "goat_spectral", "goat_sink", "goat_no_slope", "goat_learned_fr
 GOATS += ("goat_diff",)
 OPTIONS = {name: {"num_frequencies": 2, "min_period": 3.0} for name in GOATS}
 OPTIONS["fope"] = {"learned": True}
-OPTIONS[SCALED] = {"scaling": "yarn", "factor": 4.0}
+OPTIONS |= {name: {"scaling": name.removeprefix("rope_"), "factor": 4.0} for name in SCALED}
 OPTIONS["goat_reference"] = {"pos_rank": 4, "abs_rank": 2}
 OPTIONS["fire"] = {"threshold": 8.0}  # within the lengths of the tests, so that the normaliser is not a constant
 OPTIONS["fire_2d"] = {"threshold": 20.0}

@@ -1,8 +1,10 @@
-"""Every row in every family of models, at scale smoke: two training steps, one evaluation beyond the training size; and the two generated
-files about rows (goatbench/capabilities.json, results/MATRIX.md) say what the code says."""
+"""Every row in every family of models, at scale smoke: two training steps, its task's measurement, one evaluation beyond the training
+size; and the two generated files about rows (goatbench/capabilities.json, results/MATRIX.md) say what the code says."""
 
 from __future__ import annotations
 
+import math
+import time
 import zlib
 from pathlib import Path
 
@@ -35,11 +37,43 @@ LIMITED = {"learned_absolute"}  # decoders: no position beyond the training leng
 BUILT = [(family, row) for family in FAMILIES for row in ROWS if row not in REFUSED[family][0]]
 MATRIX = Path(__file__).resolve().parents[2] / "results" / "MATRIX.md"
 BATCH = 2
+CPU_SECONDS = 240  # of the whole file
+SMALLEST = {  # family -> fields of the specification: the shortest and the longest column of the headline, on the least data
+    VIT: {"task": {"resolutions": [224, 512]}, "data": {"num_test": 32}},
+    GENOME: {"task": {"multiples": [1, 4]}, "evaluation": {"num_blocks": 2, "markov_interpolated": 2}},
+    TEXT: {"task": {"multiples": [1, 4]}, "evaluation": {"num_blocks": 2, "num_spans": 1}},
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def all_of_it_takes_minutes():
+    """Who adds a row pays for it in every test here."""
+    start = time.process_time()
+    yield
+    assert time.process_time() - start < CPU_SECONDS
 
 
 @pytest.fixture(scope="module")
 def pairs():
     return Pairs()
+
+
+@pytest.fixture(scope="module")
+def data_of(pairs):
+    """Family -> its data, of which no row changes anything; made once."""
+    made = {}
+
+    def data(family):
+        if family not in made:
+            made[family] = tasks.get(family).data(smallest(pairs.spec("nope", family)))
+        return made[family]
+
+    return data
+
+
+def smallest(spec):
+    changed = SMALLEST[spec.task.name]
+    return spec.model_copy(update={part: getattr(spec, part).model_copy(update=values) for part, values in changed.items()})
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -71,8 +105,8 @@ def batch_of(spec):
 
 
 @pytest.mark.parametrize(("family", "row"), BUILT)
-def test_it_trains_and_goes_beyond_its_training_size(pairs, family, row):
-    spec = pairs.spec(row, family)
+def test_it_trains_is_measured_and_goes_beyond_its_training_size(pairs, data_of, family, row):
+    spec = smallest(pairs.spec(row, family))
     torch.manual_seed(0)
     net = tasks.get(family).model(spec)
     module = module_of(spec, net)
@@ -82,8 +116,9 @@ def test_it_trains_and_goes_beyond_its_training_size(pairs, family, row):
     last = f"blocks.{spec.model.depth - 1}.attn.scheme." if spec.domain == "vision" else None
     trained = [(name, p) for name, p in net.named_parameters() if p.requires_grad and not (last and name.startswith(last))]
     assert not [name for name, p in trained if torch.equal(p, before[name])]
+    measured(spec, net.eval(), data_of(family), row)
     with torch.inference_mode():
-        evaluated_beyond(spec, net.eval(), row)
+        evaluated_beyond(spec, net, row)
 
 
 def two_training_steps(module, batch):
@@ -98,6 +133,23 @@ def two_training_steps(module, batch):
         made["optimizer"].step()
         made["lr_scheduler"]["scheduler"].step()
         made["optimizer"].zero_grad(set_to_none=True)
+
+
+def measured(spec, net, data, row):
+    """The headline has every column that was asked for: a number within its bounds, or why it does not apply."""
+    task = tasks.get(spec.task.name)
+    card = task.card
+    found = task.measure(spec, net, data, None).measurements
+    headline = [m for m in found if m.metric == card.primary_metric and "reference" not in m.conditions]
+    asked = spec.task.resolutions if spec.domain == "vision" else spec.task.multiples
+    assert {m.conditions[card.column_condition] for m in headline} == set(asked)
+    low, high = next(metric.bounds for metric in card.metrics if metric.name == card.primary_metric)
+    for m in headline:
+        if row in LIMITED and spec.domain != "vision" and m.conditions["multiple"] > 1:
+            assert m.value is None and m.reason.startswith(f"not applicable: positions beyond {spec.model.seq_len} ")
+        else:
+            assert math.isfinite(m.value) and low <= m.value <= (high or math.inf) and m.n > 0
+    assert list(task.contradictions(found)) == []
 
 
 def evaluated_beyond(spec, net, row):

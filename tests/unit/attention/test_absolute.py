@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from attention_cases import assert_close
-from timm.layers import resample_abs_pos_embed
+from timm.layers import build_sincos2d_pos_embed, resample_abs_pos_embed
 from torch.nn import functional as F
 
 from goatbench.attention.embeddings import LearnedAbsolute, Sinusoidal
@@ -125,6 +125,13 @@ def test_sinusoids_of_a_grid_skip_the_prefix():
     expected = torch.tensor([by_hand((0.5 * (n // 5), 2.0 * (n % 5)), DIM, 10_000.0) for n in range(15)], dtype=torch.float64)
     assert torch.equal(actual[0, :2], torch.zeros(2, DIM, dtype=torch.float64))
     assert_close(actual[0, 2:], expected, atol=1e-12)
+
+
+def test_sinusoids_of_a_grid_are_timms():
+    """Of amplitude 1; theirs has the sines of y and x first, then the cosines, and is in float32."""
+    theirs = build_sincos2d_pos_embed([5, 7], dim=48).unflatten(1, (2, 2, 12)).transpose(1, 2).flatten(1)
+    scheme = Sinusoidal(shape(2, dim=48), amplitude=1.0)
+    torch.testing.assert_close(scheme.embed(torch.zeros(1, 35, 48), Positions.grid(5, 7))[0], theirs, rtol=0, atol=1e-5)
 
 
 def test_sinusoids_need_an_even_share_per_axis():

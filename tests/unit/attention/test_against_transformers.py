@@ -9,7 +9,7 @@ from transformers.models.beit.modeling_beit import BeitRelativePositionBias
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.diffllama.modeling_diffllama import DiffLlamaAttention, DiffLlamaRotaryEmbedding
 from transformers.models.gpt_oss.modeling_gpt_oss import GptOssAttention, GptOssRotaryEmbedding
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
+from transformers.models.llama.modeling_llama import LlamaAttention, LlamaRotaryEmbedding, apply_rotary_pos_emb
 from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
 from transformers.models.swin.modeling_swin import SwinRelativePositionBias
 from transformers.models.t5.modeling_t5 import T5Attention
@@ -68,6 +68,36 @@ def test_scaled_rotations_are_llamas(name, theirs):
     plain = Rope(shape)
     other = plain.rotate(q, places, Role.QUERY) @ plain.rotate(k, places, Role.KEY).mT
     assert name == "none" or float((logits - other).abs().max()) > 0.5
+
+
+def llamas(length: int, factor: float) -> tuple[Tensor, SelfAttention, Tensor]:
+    """Tokens, our layer of plain RoPE with Llama's weights, and the output of Llama's attention under dynamic NTK."""
+    config = LlamaConfig(**SIZES, rope_parameters={"rope_theta": 1e4, "rope_type": "dynamic", "factor": factor})
+    config._attn_implementation = "eager"
+    torch.manual_seed(0)
+    ours, theirs, x = make_layer(make_scheme("rope", SHAPE)), LlamaAttention(config, 0), draw(2, length, DIM)
+    future = torch.full((length, length), -torch.inf).triu(1)[None, None]
+    with torch.no_grad():
+        for their, our in ((theirs.q_proj, ours.q_proj), (theirs.k_proj, ours.k_proj), (theirs.v_proj, ours.v_proj)):
+            their.weight.copy_(our.weight)
+        theirs.o_proj.weight.copy_(ours.proj.weight)
+        return x, ours, theirs(x, LlamaRotaryEmbedding(config)(x, torch.arange(length)[None]), future)[0]
+
+
+@pytest.mark.parametrize("length", [TRAINED // 2, TRAINED, TRAINED + 1, 2 * TRAINED, 4 * TRAINED])
+def test_dynamic_ntk_is_llamas_at_each_length(length):
+    """Trained with it, for a factor of 4: unscaled up to the training length. Evaluated with it, for a factor of 1: the variant ntk that
+    the tasks measure at this length, whose factor is length / training length."""
+    places, causal = Positions.line(length), Mask(causal=True)
+    with torch.no_grad():
+        x, ours, expected = llamas(length, 4.0)
+        plain = ours(x, places, causal)
+        with ours.scheme.length_variant("ntk_dynamic", 4.0):
+            torch.testing.assert_close(ours(x, places, causal), expected, rtol=1e-4, atol=2e-5)
+        x, ours, expected = llamas(length, 1.0)
+        with ours.scheme.length_variant("ntk", max(length / TRAINED, 1.0)):
+            torch.testing.assert_close(ours(x, places, causal), expected, rtol=1e-4, atol=2e-5)
+    assert length <= TRAINED + 1 or float((plain - expected).abs().max()) > 1e-3
 
 
 def test_rope_with_sinks_is_gpt_oss():

@@ -122,3 +122,14 @@ def test_alibi_slopes_are_theirs_for_any_number_of_heads(heads):
     expected = library.AlibiPositionalBias(heads)(N, N).double()
     past = torch.ones(N, N, dtype=torch.bool).tril()
     torch.testing.assert_close(prior.masked_fill(~past, 0), expected.masked_fill(~past, 0), rtol=1e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize("offset", [0, 1000])
+def test_sinusoids_are_theirs_at_their_amplitude(offset):
+    """All sines, then all cosines; theirs starts at C^-0.5 and learns it, ours is fixed. Their phases are in float32."""
+    theirs = library.ScaledSinusoidalEmbedding(DIM).double()
+    tokens = torch.zeros(1, N, DIM, dtype=torch.float64)
+    found = make_scheme("sinusoidal", SHAPE, amplitude=DIM**-0.5).embed(tokens, Positions.line(N, offset))[0]
+    with torch.no_grad():
+        torch.testing.assert_close(found, theirs(tokens, offset=offset), rtol=0, atol=1e-4)
+    assert make_scheme("sinusoidal", SHAPE).amplitude == SHAPE.embedding_std  # unless told otherwise, as large as the tokens

@@ -12,13 +12,17 @@ from goatbench.attention.layer import SelfAttention
 from goatbench.attention.mask import Mask
 from goatbench.attention.positions import Positions
 from goatbench.attention.priors.alibi import Alibi
+from goatbench.attention.priors.bucketed import T5
+from goatbench.attention.priors.forgetting import Fox
 from goatbench.attention.priors.fourier import Goat
 from goatbench.attention.priors.sink import SinkScalar
 from goatbench.attention.rotary import Rope
 from goatbench.attention.scheme import ModelShape, NoPosition, Role
+from goatbench.models.backbone import scheme_factory
 
 HEADS, KV_HEADS, HEAD_DIM, DIM, LENGTH = 8, 4, 16, 24, 13
 CLASSES = {"v1": DifferentialV1, "v2": DifferentialV2}
+fox_with_sink = scheme_factory("fox+sink_scalar", "carve")  # its row term is read by a sink only
 
 
 def make(version: str, cls=NoPosition, kernel=None, layer_index: int = 0, kv_heads: int = KV_HEADS, **options) -> SelfAttention:
@@ -43,7 +47,7 @@ def by_definition(layer: SelfAttention, x: torch.Tensor, version: str) -> torch.
     q, k = layer.q_proj(x).split(D, dim=-1), layer.k_proj(x).split(D, dim=-1)
     heads, kv = (shape.num_heads // 2, shape.num_kv_heads // 2) if version == "v1" else (shape.num_heads, shape.num_kv_heads)
     v = layer.v_proj(x).split(2 * HEAD_DIM if version == "v1" else HEAD_DIM, dim=-1)
-    prior = scheme.prior(positions, positions)
+    prior = scheme.prior(positions, positions, scheme.token_state(x))
     log_prior = prior.dense(heads, n, n, dtype=torch.float64)
     turn = lambda t, role: scheme.rotate(t[:, None], positions, role)[:, 0]  # of rope: no parameters by head
     past = torch.ones(n, n, dtype=torch.bool).tril()
@@ -68,12 +72,13 @@ def by_definition(layer: SelfAttention, x: torch.Tensor, version: str) -> torch.
 
 
 @pytest.mark.parametrize("kernel", [Auto(), Reference()])
-@pytest.mark.parametrize("cls", [NoPosition, Rope, Alibi, Goat, SinkScalar])
+@pytest.mark.parametrize("cls", [NoPosition, Rope, Alibi, Goat, SinkScalar, T5, Fox, fox_with_sink])
 @pytest.mark.parametrize("version", CLASSES)
 def test_it_is_its_formula(version, cls, kernel):
-    """Output and every gradient, two pairs of query heads for a pair of key heads, whatever the position scheme inside."""
+    """Output and every gradient, two pairs of query heads for a pair of key heads, whatever the position scheme inside: rotations, lanes,
+    sinks, biases by head and terms by head and token (these with as many key heads as query heads)."""
     options = {"num_frequencies": 1, "min_period": 3.0} if cls is Goat else {}
-    layer = make(version, cls, kernel, layer_index=2, **options)
+    layer = make(version, cls, kernel, layer_index=2, kv_heads=HEADS if cls in (Fox, fox_with_sink) else KV_HEADS, **options)
     x = draw().requires_grad_()
     actual, expected = layer(x, Positions.line(LENGTH), Mask(causal=True)), by_definition(layer, x, version)
     assert_close(actual, expected)

@@ -1,8 +1,10 @@
 """Multi-token attention against its formula written out index by index, and what sets it apart from plain attention."""
 
+import itertools
+
 import pytest
 import torch
-from attention_cases import assert_close, make_layer, move, run, tokens
+from attention_cases import INNER, assert_close, make_layer, move, run, tokens
 from torch import nn
 
 from goatbench.attention.cache import FullCache
@@ -29,50 +31,68 @@ def draw(length: int = LENGTH, batch: int = 2) -> torch.Tensor:
 
 
 def by_definition(layer: SelfAttention, x: torch.Tensor, slopes: list[float], window: int | None) -> torch.Tensor:
-    """Each convolution as one matrix from all entries (r, s) of a map to all (i, j): 0 before it where the future is, -inf after it."""
+    """Each convolution entry of the kernel by entry: 0 before it where the future is, -inf after it."""
     inner, n = layer.inner, x.shape[1]
     split = lambda t, heads: t.unflatten(-1, (heads, -1)).transpose(1, 2)
     q, k, v = (split(p(x), h) for p, h in ((layer.q_proj, HEADS), (layer.k_proj, KV_HEADS), (layer.v_proj, KV_HEADS)))
     k, v = (t.repeat_interleave(HEADS // KV_HEADS, dim=1) for t in (k, v))
-    place = torch.arange(n, dtype=x.dtype)
+    place = torch.arange(n)
     slope = torch.tensor(slopes, dtype=x.dtype)[:, None, None]
     logits = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5 - slope * (place[:, None] - place)
 
-    def convolved(maps: torch.Tensor, kernel: torch.Tensor) -> torch.Tensor:
+    def convolved(maps: torch.Tensor, kernel: torch.Tensor | None) -> torch.Tensor:
+        """[b, h, i, j]: the sum over up >= 0 and right of kernel[h, up, right] * maps[b, h, i - up, j + right]."""
+        if kernel is None:
+            return maps
         c_q, c_k = kernel.shape[1:]
-        i, j, r, s = torch.meshgrid(*[torch.arange(n)] * 4, indexing="ij")
-        up, right = i - r, s - j
-        reached = (up >= 0) & (up < c_q) & (right.abs() <= c_k // 2) & (s <= r)  # s <= r: no future of its own row
-        taken = kernel[:, (c_q - 1 - up).clamp(0, c_q - 1), (c_k // 2 + right).clamp(0, c_k - 1)]
-        return torch.einsum("hijrs,zhrs->zhij", taken * reached, maps)
+        total = torch.zeros_like(maps)
+        for up, right in itertools.product(range(c_q), range(-(c_k // 2), c_k // 2 + 1)):
+            r, s = place[:, None] - up, place + right
+            reached = (r >= 0) & (s >= 0) & (s <= r)  # s <= r: no future of its own row
+            entry = kernel[:, c_q - 1 - up, c_k // 2 + right][:, None, None]
+            total = total + entry * torch.where(reached, maps[:, :, r.clamp_min(0), s.clamp(0, n - 1)], 0)
+        return total
 
-    mixed = lambda maps, mixer: torch.einsum("ab,zbij->zaij", torch.block_diag(*mixer), maps)
+    mixed = lambda maps, mixer: maps if mixer is None else torch.einsum("ab,zbij->zaij", torch.block_diag(*mixer), maps)
     past = (place <= place[:, None]) & (place > place[:, None] - (window or n))
     maps = mixed(convolved(logits * past, inner.kernel_before), inner.mixer_before)
     weights = torch.where(past, maps.exp(), 0)
     weights = weights / weights.sum(-1, keepdim=True)
     weights = mixed(convolved(weights, inner.kernel_after) * past, inner.mixer_after)
     out = weights @ v
-    out = out * (out.square().mean(-1, keepdim=True) + 1e-5).rsqrt() * inner.norm.weight
+    if inner.norm is not None:
+        out = out * (out.square().mean(-1, keepdim=True) + 1e-5).rsqrt() * inner.norm.weight
     if inner.gate is not None:
         out = out / (1 + torch.exp(-(out * inner.gate.weight[0]).sum(-1, keepdim=True) - inner.gate.bias))
     return layer.proj(out.transpose(1, 2).flatten(2))
+
+
+def assert_is_its_formula(layer: SelfAttention, length: int, slopes: list[float], window: int | None = None) -> None:
+    """Output and every gradient."""
+    move(layer.inner, std=0.5)
+    x = draw(length).requires_grad_()
+    actual = layer(x, Positions.line(length), Mask(causal=True, window=window))
+    expected = by_definition(layer, x, slopes, window)
+    assert_close(actual, expected)
+    weight = draw(length, batch=3)[:2]
+    inputs = [x, *layer.parameters()]
+    for a, b in zip(torch.autograd.grad(actual, inputs, weight), torch.autograd.grad(expected, inputs, weight), strict=True):
+        assert_close(a, b, atol=1e-9)
 
 
 @pytest.mark.parametrize(("position", "slopes"), [(NoPosition, [0.0] * 4), (Alibi, [0.25, 0.0625, 0.015625, 0.00390625])])
 @pytest.mark.parametrize("sizes", [dict(query_kernel=3, key_kernel=5, heads_per_group=2), dict(query_kernel=2, key_kernel=3)])
 @pytest.mark.parametrize("window", [None, 4])
 def test_it_is_its_formula(position, slopes, sizes, window):
-    """Output and every gradient, with a prior: it is added before the convolution. Keys before a window are zeros to the kernels, too."""
-    layer = make(position, **sizes)
-    move(layer.inner, std=0.5)
-    x = draw().requires_grad_()
-    actual, expected = layer(x, Positions.line(LENGTH), Mask(causal=True, window=window)), by_definition(layer, x, slopes, window)
-    assert_close(actual, expected)
-    weight = draw(batch=3)[:2]
-    inputs = [x, *layer.parameters()]
-    for a, b in zip(torch.autograd.grad(actual, inputs, weight), torch.autograd.grad(expected, inputs, weight), strict=True):
-        assert_close(a, b, atol=1e-9)
+    """With a prior: it is added before the convolution. Keys before a window are zeros to the kernels, too."""
+    assert_is_its_formula(make(position, **sizes), LENGTH, slopes, window)
+
+
+@pytest.mark.parametrize("length", [1, 2, 37, 128, 129])
+@pytest.mark.parametrize("row", ["mta", "mta_conv", "talking_heads"])
+def test_a_row_is_the_formula_at_every_length(row, length):
+    """For these rows kernel=reference is the kernel itself, so this stands for fused == dense."""
+    assert_is_its_formula(make(inner=INNER[row]["inner"], **INNER[row]["inner_options"]), length, [0.0] * HEADS)
 
 
 def test_depth_scaling_is_that_of_the_first_version():

@@ -46,5 +46,18 @@ def test_plain_attention_prepares_nothing():
     assert [t.data_ptr() for t in run().inputs] == [t.data_ptr() for t in leaves[:3]]
 
 
-def test_kernel_step_runs_forward_and_backward():
-    kernel_step("goat", BATCH, TOKENS)()
+@pytest.mark.parametrize("step", [kernel_step, preparation_step])
+def test_a_step_computes_gradients(step, monkeypatch):
+    """Of everything that it says: q, k and v of the kernel, the projections and every parameter of the prior."""
+    found, grad = [], torch.autograd.grad
+
+    def spy(*args, **options):
+        found.append(grad(*args, **options))
+        return found[-1]
+
+    run = step("goat", BATCH, TOKENS)
+    monkeypatch.setattr(torch.autograd, "grad", spy)
+    run()
+    (gradients,) = found
+    assert len(gradients) == {kernel_step: 3, preparation_step: 3 + 8}[step]
+    assert all(float(t.abs().max()) > 0 for t in gradients)

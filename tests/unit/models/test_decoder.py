@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from attention_cases import LINES, MODEL, OPTIONS, POSITION
+from attention_cases import LINES, MODEL, OPTIONS, POSITION, move
 from pydantic import ValidationError
 
 from goatbench.attention.kernels import Reference
@@ -45,7 +45,9 @@ def test_the_first_loss_is_that_of_a_uniform_guess_over_the_scored_tokens(name, 
 
 @pytest.mark.parametrize("name", LINES)
 def test_a_token_changes_nothing_before_it(name):
+    """Nor with parameters away from their initial values: kernels over queries and keys start as the identity, tables at zero."""
     net = make(name).double()
+    move(net)
     tokens = draw(40)
     changed = tokens.clone()
     changed[:, 25] = (tokens[:, 25] + 1) % 4
