@@ -152,14 +152,6 @@ def _plain(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
-def read_matrix(markdown: str) -> dict[str, dict[str, str]]:
-    """Row -> task -> cell of a written matrix."""
-    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in markdown.splitlines() if line.startswith("| ")]
-    header, _, *rows = table
-    named = lambda cells: {task: cell for names, cell in zip(header[1:], cells, strict=True) for task in names.split("<br>")}
-    return {row: named(cells) for row, *cells in rows}
-
-
 def write(pairs: Pairs, capabilities: Path, matrix: Path | None) -> Iterable[Path]:
     capabilities.write_text(as_json({row: facts_of(pairs, row) for row in pairs.rows}), encoding="utf-8")
     yield capabilities

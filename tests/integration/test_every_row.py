@@ -14,7 +14,7 @@ import torch
 from goatbench.capabilities import read_capabilities
 from goatbench.config_tree import ConfigTree
 from goatbench.errors import UsageError
-from goatbench.matrix import OK, UNDEFINED, Pairs, facts_of, matrix_markdown, read_matrix
+from goatbench.matrix import Pairs, facts_of, matrix_markdown
 from goatbench.registry import tasks
 from goatbench.tasks.causal import out_of_range
 from goatbench.training.causal_lm import CausalLM
@@ -216,17 +216,6 @@ def test_capabilities_are_what_the_models_answer(pairs, row):
     assert read_capabilities()[row] == facts_of(pairs, row), "run: python -m goatbench.matrix"
 
 
-def test_generated_files_know_every_row_and_task(pairs):
-    """Cells are compared for one task of each family; the others take as long as writing the file anew."""
-    written = read_matrix(MATRIX.read_text(encoding="utf-8"))
-    assert list(written) == list(read_capabilities()) == pairs.rows, "run: python -m goatbench.matrix"
-    assert {frozenset(cells) for cells in written.values()} == {frozenset(pairs.tasks)}, "run: python -m goatbench.matrix"
-    for family in FAMILIES:
-        expected = {row: UNDEFINED if row in REFUSED[family][0] else OK for row in pairs.rows}
-        assert {row: written[row][family].partition(" ")[0] for row in pairs.rows} == expected
-
-
-@pytest.mark.slow
-def test_the_whole_matrix_is_what_the_models_answer(pairs):
-    """Word by word: a minute or two."""
+def test_generated_files_know_every_row_and_every_cell(pairs):
+    assert list(read_capabilities()) == pairs.rows, "run: python -m goatbench.matrix"
     assert MATRIX.read_text(encoding="utf-8") == matrix_markdown(pairs), "run: python -m goatbench.matrix"
