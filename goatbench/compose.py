@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from .config_tree import GROUPS, ConfigTree
 from .errors import UsageError
 from .explain import explain, explain_hydra, known_keys
-from .overrides import PATH_KEYS, literal_path, parse
+from .overrides import PATH_KEYS, literal_path, parse, resolved
 from .registry import attentions, broken_plugins, load_plugins, tasks
 from .spec import DOMAIN_AXES, RUN_SPECS, RunSpec
 from .spec.domains import VocabularyError
@@ -234,7 +234,6 @@ class Composer:
         from hydra import compose as hydra_compose
         from hydra import initialize_config_module
         from hydra.errors import HydraException
-        from omegaconf import OmegaConf
         from omegaconf.errors import OmegaConfBaseException
         from yaml import YAMLError
 
@@ -243,7 +242,7 @@ class Composer:
         try:
             with initialize_config_module("goatbench.configs", version_base="1.3"):
                 config = hydra_compose("run", [*search, *(self._with_number(choices, line) for line in overrides)])
-            return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+            return resolved(config)
         except HydraException as error:
             keys = known_keys(RUN_SPECS[self.tree.read("task", choices["task"])["domain"]])
             raise UsageError(explain_hydra(str(error), overrides, lambda key: self._open_names(choices, key), keys)) from None
@@ -255,7 +254,8 @@ class Composer:
             raise UsageError(f"not valid YAML: {' '.join(str(error).split())}") from None
         except OmegaConfBaseException as error:
             key = f"{error.full_key}: " if error.full_key else ""
-            raise UsageError(f"{key}{str(error).splitlines()[0]}") from None
+            said = str(error).partition("\n")[0].rpartition("raised while resolving interpolation: ")[2]
+            raise UsageError(f"{key}{said}") from None
         except (AttributeError, LookupError, OSError, TypeError, ValueError) as error:  # Hydra, of a file with lists where it wants names
             said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
             files = ", ".join(f"{group}={name}" for group, name in choices.items())
