@@ -94,7 +94,7 @@ def execute(composed: Composed, run_id: str | None = None, sweep_id: str | None 
         domain=spec.domain,
         row=RowRef(attention=spec.attention.name, variant=composed.variant),
         seed=spec.seed,
-        config=spec.model_dump(mode="json", exclude={"runs_dir": True, "retrain": True, "launch": True, "data": set(spec.path_keys)}),
+        config=spec.recorded,
         config_hash=spec.config_hash,
         overrides=composed.overrides,
         code=code,

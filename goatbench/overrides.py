@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 PATH_KEYS = ("runs_dir", *(f"data.{key}" for spec in RUN_SPECS.values() for key in spec.path_keys))
 
 
+def is_of_this_machine(key: str) -> bool:
+    """Paths, and where and how the processes start (launch.setup may name a path, launch.account a person)."""
+    return key in PATH_KEYS or key.partition(".")[0] == "launch"
+
+
 def job_label(job: list[str], overrides: list[str]) -> str:
     """The overrides that tell a job from the others of its sweep, of which `overrides` were written."""
     return " ".join(line for line, given in zip(job, overrides, strict=True) if line != given) or " ".join(job) or "defaults"

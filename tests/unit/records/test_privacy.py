@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import json
 import re
+from functools import reduce
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 import goatbench.configs
-from goatbench.compose import PATH_KEYS, compose
+from goatbench.compose import compose
 from goatbench.errors import UsageError
 from goatbench.execute import redact
+from goatbench.explain import known_keys
+from goatbench.overrides import is_of_this_machine
 from goatbench.spec import RUN_SPECS
 
 RESULTS = Path(__file__).resolve().parents[3] / "results"
@@ -28,11 +35,35 @@ def test_every_field_that_can_name_a_place_is_left_out_of_records(domain):
 
 
 def test_overrides_that_name_a_place_are_left_out():
-    given = ["task=lm_length", "data=text_files", "data.path=/home/somebody/secret.txt", "runs_dir=/scratch/me", "seed=3"]
-    composed = compose(given)
+    places = ["data.path=/home/somebody/secret.txt", "runs_dir=/scratch/me", "launch.setup=['. /home/me/env']"]
+    composed = compose(["task=lm_length", "data=text_files", *places, "seed=3"])
     assert composed.overrides == ["task=lm_length", "data=text_files", "seed=3"]
     assert "secret" not in str(composed.variant) and "secret" not in str(composed.spec.identity)
-    assert "runs_dir" in PATH_KEYS
+
+
+PLACE = "/home/somebody/secret"
+HOLDERS = (PLACE, [PLACE], {"a": PLACE}, {PLACE: 1.0}, {"a": {PLACE: 1.0}}, {"a": [{"b": PLACE}]})  # what a field may be
+
+
+@pytest.mark.parametrize("domain", sorted(RUN_SPECS))
+def test_no_field_takes_a_path_into_a_record(domain):
+    """Whatever field it is tried in: refused, or left out of what a record holds, its hash and its overrides too."""
+    task = {"vision": "vit_res224", "genome": "genome_nll", "text": "lm_length", "toy": "needle", "stories": "babilong"}[domain]
+    plain = compose([f"task={task}", "scale=smoke"]).spec.model_dump(mode="json")
+    left_out, keys = set(), known_keys(RUN_SPECS[domain])
+    assert len(keys) > 60
+    for key in keys:
+        for holder in HOLDERS:
+            values = copy.deepcopy(plain)
+            *parents, name = key.split(".")
+            inside = reduce(lambda found, part: found.get(part) or {}, parents, values)
+            inside[name] = holder
+            with contextlib.suppress(ValidationError):
+                spec = RUN_SPECS[domain].model_validate_json(json.dumps(values), strict=True)
+                assert "somebody" not in f"{spec.recorded}{spec.identity}", (key, holder)
+                left_out |= {key} if "somebody" in spec.model_dump_json() else set()
+    assert "runs_dir" in left_out and all(is_of_this_machine(key) for key in left_out)
+    assert {f"data.{key}" for key in RUN_SPECS[domain].path_keys} - {"data.split_file", "data.tokenizer_file"} <= left_out  # need a partner
 
 
 SECRET = "sk-0123456789"
