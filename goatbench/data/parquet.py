@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
@@ -49,14 +50,25 @@ class ParquetSplit:
 
     def image(self, index: int) -> Image.Image:
         shard, group, row = (int(value) for value in self._rows[index])
+        where = f"{Path(self._root, self._shards[shard])} row group {group}"
         if self._held is None or self._held[0] != (shard, group):
-            table = _pyarrow_parquet().ParquetFile(Path(self._root, self._shards[shard])).read_row_group(group, columns=["image"])
-            self._held = (shard, group), table.column("image").to_pylist()
+            self._held = (shard, group), self._read(shard, group, where)
         cell = self._held[1][row] or {}
-        where = f"{Path(self._root, self._shards[shard])} row group {group} row {row} ({cell.get('path') or 'no path'})"
+        where += f" row {row} ({cell.get('path') or 'no path'})"
         if not cell.get("bytes"):
             raise UnreadableImageError(where, "the shard holds no bytes for it")
         return decode(io.BytesIO(cell["bytes"]), where)
+
+    def _read(self, shard: int, group: int, where: str) -> list[dict]:
+        """The images of a row group; UnreadableImageError if the file has changed or gone since its index was read."""
+        import pyarrow
+
+        try:
+            table = _pyarrow_parquet().ParquetFile(Path(self._root, self._shards[shard])).read_row_group(group, columns=["image"])
+        except (OSError, pyarrow.ArrowException) as error:
+            reason = os.strerror(error.errno) if getattr(error, "errno", None) else f"{type(error).__name__}: {error}"
+            raise UnreadableImageError(where, " ".join(reason.split())) from error
+        return table.column("image").to_pylist()
 
     def take(self, indices: np.ndarray) -> ParquetSplit:
         return ParquetSplit(self._root, self._shards, self._rows[indices], self.labels[indices], self.ids[indices])
