@@ -12,14 +12,18 @@ import signal
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from made_up_genome import codes_of, random_letters, write_fasta
 
 from goatbench.data import cache_files
+from goatbench.data.causal import CausalData
 from goatbench.data.genome import cache, source
 from goatbench.data.genome.source import GenomeSource
+from goatbench.data.genome.splits import Interval
+from goatbench.data.genome.windows import EvaluationWindows, TrainingWindows
 from goatbench.errors import UsageError
 
 RECORDS = {"one": random_letters(900, 1), "two": random_letters(500, 2)}
@@ -203,6 +207,19 @@ def test_codes_that_vanish_under_a_run_are_one_line(path, tmp_path):
     shutil.rmtree(tmp_path / "cache")
     with pytest.raises(UsageError, match="start again"):
         genome.codes("one", 0, 1)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_codes_that_vanish_are_one_line_whoever_reads_them(workers, path, tmp_path):
+    genome, intervals = read(path, tmp_path / "cache"), [Interval("one", 0, 900, "train", 0, 900)]
+    data = CausalData(None, None, SimpleNamespace(batch_tokens=20), seed=0, batch_size=2, num_workers=workers)
+    data.num_train, data.training_set = 4, TrainingWindows(genome, intervals, 10, 0, 4)
+    loaders = data.train_loader(0), data.eval_loader(EvaluationWindows(genome, intervals, 10))
+    shutil.rmtree(tmp_path / "cache")
+    for loader in loaders:
+        with pytest.raises(UsageError, match="start again") as caught:
+            list(loader)
+        assert "\n" not in str(caught.value) and "worker" not in str(caught.value)
 
 
 def test_sidecar_names_what_was_encoded(path, tmp_path):
