@@ -221,6 +221,10 @@ def break_down(*_: object) -> None:
     raise ValueError("out of luck in /some/where/else")
 
 
+def run_out_of_memory() -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9.00 GiB")
+
+
 def wait_for_ever() -> None:
     time.sleep(10 * LIMIT)
 
@@ -238,6 +242,7 @@ LUCK = "rank 1: out of luck in <path>/else"
 FAILURES = {  # what the first rank and the second are prepared for; status, and how the reason begins
     "raises": (None, partial(in_third_step, break_down), "failed", LUCK),
     "raises while the first hangs": (partial(in_third_step, wait_for_ever), partial(in_third_step, break_down), "failed", LUCK),
+    "out of memory": (None, partial(in_third_step, run_out_of_memory), "oom", "rank 1: CUDA out of memory"),
     "killed": (None, partial(in_third_step, be_killed), "failed", "another process of this run ended without a word"),
     "in measure": (None, break_in_measure, "failed", LUCK),
 }
