@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -298,6 +299,17 @@ def test_command_lines_of_their_own_process(here):
 def test_as_many_examples_as_promised():
     """2,000 in every run, 10,000 in the long one; those of other files count with them where they are loaded."""
     assert sum(COUNTS) >= 2000 and TIMES_SLOW * sum(COUNTS) >= 10_000
+
+
+@pytest.mark.parametrize("act", ["rename", "link", "symlink"])
+def test_the_watch_sees_what_is_moved_or_linked_out(act, here):
+    """From the folder to one beside it, whose name begins like its own."""
+    root, beside = here / "watched", here / "watched-beside"
+    for folder in (root, beside):
+        folder.mkdir()
+    (root / "file").touch()
+    with pytest.raises(AssertionError, match=f"os.{act} .*-beside/file"), nothing_written_outside(root):
+        getattr(os, act)(root / "file", beside / "file")
 
 
 def test_values_are_as_strange_as_meant():
