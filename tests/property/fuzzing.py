@@ -108,7 +108,8 @@ def _hook(event, arguments):
     for path in paths:
         if isinstance(path, str | bytes | os.PathLike):
             name = os.path.abspath(os.fsdecode(path))
-            if not f"{name}/".startswith((f"{root}/", "/dev/")) and not {"__pycache__", ".hypothesis"} & set(name.split("/")):
+            is_ours = f"{name}/".startswith((f"{root}/", "/dev/", "/proc/self/"))
+            if not is_ours and not {"__pycache__", ".hypothesis"} & set(name.split("/")):
                 _WATCH["strays"].append(f"{event} {name}")
 
 
