@@ -292,15 +292,23 @@ def _build_and_die(path, folder, at):
 
 
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 4])
-def test_killed_at_any_moment_leaves_nothing_that_is_trusted(path, tmp_path, every):
+def test_killed_at_any_moment_leaves_nothing_that_is_trusted(path, tmp_path, every, monkeypatch):
+    """And nothing that was finished is made again: a contig is, once its mark is there."""
+    encode, encoded, rest = cache.encode_contig, [], set()
+    monkeypatch.setattr(source.cache, "encode_contig", lambda *given: encoded.append(given[2]) or encode(*given))
     at = 1
     while (exitcode := _killed(path, tmp_path / "cache", at)) == -signal.SIGKILL:
+        unfinished = tuple(name for name in RECORDS if not list((tmp_path / "cache").rglob(f"{name}-*.json")))
+        encoded.clear()
         genome = GenomeSource(path, tmp_path / "cache").genome(RECORDS)
         assert whole(genome), at
+        assert tuple(encoded) == unfinished, at
+        rest.add(unfinished)
         assert not [name for name in os.listdir(folder_of(genome)) if name.startswith(cache_files.TEMPORARY)], at
         shutil.rmtree(tmp_path / "cache")
         at += every
     assert exitcode == 0 and at > 25  # there were that many moments
+    assert {("one", "two"), ("two",)} <= rest
 
 
 def _killed(path, folder, at):
