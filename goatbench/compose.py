@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from .config_tree import GROUPS, ConfigTree
 from .errors import UsageError
 from .explain import explain, explain_hydra, known_keys
-from .overrides import PATH_KEYS, literal_path, parse
+from .overrides import PATH_KEYS, is_of_this_machine, literal_path, parse, resolved
 from .registry import attentions, broken_plugins, load_plugins, tasks
 from .spec import DOMAIN_AXES, RUN_SPECS, RunSpec
 from .spec.domains import VocabularyError
@@ -33,7 +33,7 @@ class Composed:
 
     variant:   what sets it apart from the same task, scale and attention without overrides: dotted key -> value. The seed,
                the machine (trainer, but for its precision), kernel=auto, runs_dir and retrain never count.
-    overrides: as given, without those that name a path.
+    overrides: as given, without those that name a path or say where the processes start.
     sources:   'group/choice' -> who provides the file, for the choices that do not come with goatbench.
     """
 
@@ -92,7 +92,7 @@ class Composer:
         if named not in self._plain:
             plain = [f"task={named[0]}", f"attention={named[1]}"]
             self._plain[named] = self._spec(self._choices([parse(line) for line in (*plain, f"scale={named[2]}")]), plain).identity
-        public = [line for line, one in zip(overrides, parsed, strict=True) if one.key_or_group not in PATH_KEYS]
+        public = [line for line, one in zip(overrides, parsed, strict=True) if not is_of_this_machine(one.key_or_group)]
         files = {**choices, "scale": f"{spec.scale}/{self.tree.setting_of(choices['task'])}"}
         providers = {f"{group}/{choice}": self.tree.provider(group, choice) for group, choice in files.items()}
         foreign = {name: provider for name, provider in providers.items() if provider != "goatbench"}
@@ -234,7 +234,6 @@ class Composer:
         from hydra import compose as hydra_compose
         from hydra import initialize_config_module
         from hydra.errors import HydraException
-        from omegaconf import OmegaConf
         from omegaconf.errors import OmegaConfBaseException
         from yaml import YAMLError
 
@@ -243,7 +242,7 @@ class Composer:
         try:
             with initialize_config_module("goatbench.configs", version_base="1.3"):
                 config = hydra_compose("run", [*search, *(self._with_number(choices, line) for line in overrides)])
-            return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+            return resolved(config)
         except HydraException as error:
             keys = known_keys(RUN_SPECS[self.tree.read("task", choices["task"])["domain"]])
             raise UsageError(explain_hydra(str(error), overrides, lambda key: self._open_names(choices, key), keys)) from None
@@ -255,7 +254,8 @@ class Composer:
             raise UsageError(f"not valid YAML: {' '.join(str(error).split())}") from None
         except OmegaConfBaseException as error:
             key = f"{error.full_key}: " if error.full_key else ""
-            raise UsageError(f"{key}{str(error).splitlines()[0]}") from None
+            said = str(error).partition("\n")[0].rpartition("raised while resolving interpolation: ")[2]
+            raise UsageError(f"{key}{said}") from None
         except (AttributeError, LookupError, OSError, TypeError, ValueError) as error:  # Hydra, of a file with lists where it wants names
             said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
             files = ", ".join(f"{group}={name}" for group, name in choices.items())

@@ -94,7 +94,7 @@ def execute(composed: Composed, run_id: str | None = None, sweep_id: str | None 
         domain=spec.domain,
         row=RowRef(attention=spec.attention.name, variant=composed.variant),
         seed=spec.seed,
-        config=spec.model_dump(mode="json", exclude={"runs_dir": True, "retrain": True, "launch": True, "data": set(spec.path_keys)}),
+        config=spec.recorded,
         config_hash=spec.config_hash,
         overrides=composed.overrides,
         code=code,
@@ -133,7 +133,8 @@ def execute(composed: Composed, run_id: str | None = None, sweep_id: str | None 
     except Exception as failure:  # the boundary: whatever it is, the record says so
         status, error = _classify(failure), _error(failure)
         if is_one_of_several:
-            error = rank_failures.why(folder.path, rank_failures.GRACE_SECONDS) or rank_failures.without_a_word(error)
+            word = rank_failures.why(folder.path, rank_failures.GRACE_SECONDS)
+            status, error = (word.status, word.error) if word else (status, rank_failures.without_a_word(error))
     finally:
         os.environ.pop(rank_failures.RUN_ID, None)
     if status is not Status.OK:
@@ -158,19 +159,19 @@ def _take_part(spec: RunSpec, task: Any, record: dict[str, Any]) -> None:
             if not folder.is_dir():  # the first one has found the same, said so and removed it
                 raise SystemExit(2) from None
         number = rank(spec.trainer.devices)
-        rank_failures.say_why(folder, number, error)
+        rank_failures.say_why(folder, number, rank_failures.Word(status=_classify(failure), error=error))
         raise RankError(f"rank {number}: {error.kind}: {error.message}") from failure
 
 
 def _watch_ranks(folder: RunFolder, record: dict[str, Any]) -> rank_failures.Watch:
     """Ends this process, the first, with a record of another rank's failure."""
 
-    def end(error: ErrorInfo) -> None:
+    def end(word: rank_failures.Word) -> None:
         kept = {**record, "measurements": [], "curves": [], "artifacts": []}
         try:
-            folder.finish(RunRecord(**kept, status=Status.FAILED, error=error, finished_at=_now()))
+            folder.finish(RunRecord(**kept, status=word.status, error=word.error, finished_at=_now()))
         finally:
-            print(f"goatbench: failed: {error.message}", file=sys.stderr, flush=True)
+            print(f"goatbench: {word.status}: {word.error.message}", file=sys.stderr, flush=True)
             os._exit(1)
 
     return rank_failures.Watch(folder.path, end)

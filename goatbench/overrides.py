@@ -1,17 +1,25 @@
-"""What a user wrote as key=value, read in Hydra's grammar."""
+"""What a user wrote as key=value, read in Hydra's grammar, and the values that come of it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .errors import UsageError
 from .spec import RUN_SPECS
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
+    from omegaconf import DictConfig
 
 # a record holds no paths of this machine
 PATH_KEYS = ("runs_dir", *(f"data.{key}" for spec in RUN_SPECS.values() for key in spec.path_keys))
+
+
+def is_of_this_machine(key: str) -> bool:
+    """Paths, and where and how the processes start (launch.setup may name a path, launch.account a person)."""
+    return key in PATH_KEYS or key.partition(".")[0] == "launch"
 
 
 def job_label(job: list[str], overrides: list[str]) -> str:
@@ -57,3 +65,46 @@ def parse(line: str, sweep: bool = False) -> Override:
     if override.is_sweep_override() and not sweep:
         raise UsageError(f"'{line}' holds several values; run them all with: goatbench run -m {line} ...")
     return override
+
+
+def resolved(config: DictConfig) -> dict[str, Any]:
+    """Plain containers. Only the keys of paths, which no record holds, may take a value from the environment, or from one another.
+    OmegaConfBaseException for what cannot be resolved."""
+    from omegaconf import OmegaConf
+
+    public = OmegaConf.to_container(config)
+    for holder, name in _places(public):
+        holder.pop(name, None)
+    with _environment_unread():
+        public = OmegaConf.to_container(OmegaConf.create(public), resolve=True, throw_on_missing=True)
+    whole = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    for (holder, name), (known, _) in zip(_places(public), _places(whole), strict=True):
+        if name in known:
+            holder[name] = known[name]
+    return public
+
+
+def _places(values: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
+    """Where the paths of a run are, or would be."""
+    for key in PATH_KEYS:
+        parent, _, name = key.rpartition(".")
+        holder = values.get(parent) if parent else values
+        if isinstance(holder, dict):
+            yield holder, name
+
+
+@contextmanager
+def _environment_unread() -> Iterator[None]:
+    """Whatever way an interpolation comes to oc.env: one may name it by another interpolation, or be a text that is decoded."""
+    from omegaconf import OmegaConf
+    from omegaconf.resolvers import oc
+
+    def refuse(name: str, *_: object) -> NoReturn:
+        places = "runs_dir and those of data, such as data.root"
+        raise UsageError(f"${{oc.env:{name}}} would put the environment into a record; only paths ({places}) may be read from there")
+
+    OmegaConf.register_new_resolver("oc.env", refuse, replace=True)
+    try:
+        yield
+    finally:
+        OmegaConf.register_new_resolver("oc.env", oc.env, replace=True)

@@ -108,7 +108,7 @@ def _check_images(data: Any) -> Iterator[Fact]:
         else:
             yield Fact("ok", f"{name}: {counts.min():,} to {counts.max():,} images a class")
     paths, bad = _tried(source)
-    yield Fact("broken", f"{len(bad)} of {len(paths)} images tried cannot be read: {bad[0]}") if bad else Fact(
+    yield Fact("broken", f"{len(bad)} of {len(paths) + len(bad)} images tried cannot be read: {bad[0]}") if bad else Fact(
         "ok", f"{len(paths)} test images tried, one a class: all can be read"
     )
     if len(source.class_names) == IMAGENET_CLASSES:
@@ -118,16 +118,16 @@ def _check_images(data: Any) -> Iterator[Fact]:
 
 
 def _tried(source: ImageSource) -> tuple[list[str], list[str]]:
-    """The first test image of each class, decoded: what each was called ('' where nothing names it), and why those that failed did."""
+    """The first test image of each class, decoded: what each was called ('' where nothing names it), and why the others cannot be read."""
     import numpy as np
 
     from .data.decode import UnreadableImageError
 
     split, paths, bad = source.split("test"), [], []
     for index in np.unique(split.labels, return_index=True)[1].tolist():
-        paths.append(split.path(index) if hasattr(split, "path") else "")
         try:
             split.image(index)
+            paths.append(split.path(index) if hasattr(split, "path") else "")
         except UnreadableImageError as error:
             bad.append(str(error))
     return paths, bad

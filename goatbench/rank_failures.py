@@ -11,9 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
+from pydantic import BaseModel
+
 from .errors import UsageError
 from .records.files import read_bounded, replace_atomic
-from .records.record import ErrorInfo
+from .records.record import ErrorInfo, Status
 
 RUN_ID = "GOATBENCH_RUN_ID"  # environment variable: the run id, for the processes that the first one starts
 POLL_SECONDS = 0.2
@@ -22,10 +24,17 @@ MAX_BYTES = 64 * 2**10
 LOST = ("by peer", "remote process exited")  # gloo's and NCCL's words for a connection whose other end is gone
 
 
-def say_why(folder: Path, rank: int, error: ErrorInfo) -> None:
+class Word(BaseModel):
+    """What a rank says of its end: the status that the run has by it, and the reason."""
+
+    status: Status
+    error: ErrorInfo
+
+
+def say_why(folder: Path, rank: int, word: Word) -> None:
     """Leave word in the run's folder; without a folder (each rank started by hand, without a common run id) on no disk."""
     if folder.is_dir():
-        replace_atomic(folder / f"rank-{rank}.error", error.model_dump_json().encode())
+        replace_atomic(folder / f"rank-{rank}.error", word.model_dump_json().encode())
 
 
 def forget(folder: Path) -> None:
@@ -33,13 +42,14 @@ def forget(folder: Path) -> None:
         path.unlink()
 
 
-def why(folder: Path, wait_seconds: float = 0.0) -> ErrorInfo | None:
+def why(folder: Path, wait_seconds: float = 0.0) -> Word | None:
     """The first word that another rank has left, waiting for one at most so long."""
     deadline = time.monotonic() + wait_seconds
     while True:
         for path in sorted(folder.glob("rank-*.error")):
-            said = ErrorInfo.model_validate_json(read_bounded(path, MAX_BYTES))
-            return ErrorInfo(kind=said.kind, message=f"{path.stem.replace('-', ' ')}: {said.message}")
+            said = Word.model_validate_json(read_bounded(path, MAX_BYTES))
+            message = f"{path.stem.replace('-', ' ')}: {said.error.message}"
+            return Word(status=said.status, error=ErrorInfo(kind=said.error.kind, message=message))
         if time.monotonic() >= deadline:
             return None
         time.sleep(POLL_SECONDS)
@@ -54,9 +64,9 @@ def without_a_word(error: ErrorInfo) -> ErrorInfo:
 
 
 class Watch:
-    """While the first rank works: end(reason) is called as soon as another rank has failed, from a thread. end must not return."""
+    """While the first rank works: end(word) is called as soon as another rank has failed, from a thread. end must not return."""
 
-    def __init__(self, folder: Path, end: Callable[[ErrorInfo], None]) -> None:
+    def __init__(self, folder: Path, end: Callable[[Word], None]) -> None:
         self.folder, self.end = folder, end
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, name="rank-failures", daemon=True)
@@ -71,11 +81,11 @@ class Watch:
     def _look(self) -> None:
         while not self._over.wait(POLL_SECONDS):
             try:
-                error = why(self.folder)
+                word = why(self.folder)
             except (UsageError, ValueError):  # somebody removed the file again
                 continue
-            if error is not None:
-                self.end(error)
+            if word is not None:
+                self.end(word)
 
 
 def end_with_parent() -> None:

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import lightning
-import torch
 from torch.utils.data import DataLoader, Dataset
 
 from ..errors import UsageError
 from ..spec import DecoderSpec
 from .order import ShardSampler, TrainSampler, check_validation, training_place
-from .workers import leave_interrupts_to_the_trainer
+from .workers import Collated, make_loader
 
 
 class CausalData(lightning.LightningDataModule):
@@ -61,7 +60,7 @@ class CausalData(lightning.LightningDataModule):
         """The batches of an epoch from `start_step` on: a function of (seed, epoch) alone."""
         sampler = TrainSampler(self.num_train, self.batch_size, self.seed, *self._place(), self.accumulate, self.is_shuffled)
         sampler.epoch, sampler.start_step = epoch, start_step
-        return self._loader(self.training_set, sampler, sampler.local_batch_size, drop_last=True)
+        return make_loader(Collated(self.training_set), sampler, sampler.local_batch_size, self.num_workers, drop_last=True)
 
     def train_dataloader(self) -> DataLoader:
         """For Lightning, which calls sampler.set_epoch before each epoch."""
@@ -77,25 +76,9 @@ class CausalData(lightning.LightningDataModule):
         """This rank's share: over all ranks every window exactly once."""
         sampler = ShardSampler(len(windows), *self._place())
         batch_size = max(1, self.evaluation.batch_tokens // windows.context)
-        return self._loader(windows, sampler, batch_size, drop_last=False, collate=self.collate)
+        return make_loader(Collated(windows, self.collate), sampler, batch_size, self.num_workers, drop_last=False)
 
     def _place(self) -> tuple[int, int]:
         if self.trainer is not None:
             return self.trainer.global_rank, self.trainer.world_size
         return self._rank, self._world_size
-
-    def _loader(
-        self, dataset: Dataset, sampler: Any, batch_size: int, drop_last: bool, collate: Callable[[list], Any] | None = None
-    ) -> DataLoader:
-        return DataLoader(
-            dataset,
-            batch_size=batch_size,
-            sampler=sampler,
-            num_workers=self.num_workers,
-            worker_init_fn=leave_interrupts_to_the_trainer,
-            collate_fn=collate,
-            drop_last=drop_last,
-            pin_memory=torch.cuda.is_available(),
-            persistent_workers=self.num_workers > 0,
-            generator=torch.Generator(),  # its own: a loader must not move the global stream that dropout draws from
-        )

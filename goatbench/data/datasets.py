@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from ..errors import UsageError
 from .decode import UnreadableImageError
@@ -17,36 +15,10 @@ from .order import Draw
 from .philox import AUGMENTATION, uniforms
 from .split import Split
 from .transforms import NUM_UNIFORMS, EvaluationTransform, Normalise, TrainingTransform, to_array, with_channels
+from .workers import Batches
 
 COPY = 0x1E3779B97F4A7C15  # any odd number: the id of copy c is the image's, exclusive-or c times this
 Batch = tuple[Tensor, Tensor, Tensor]  # images float32 [B, C, h, w], labels int64 [B], ids int64 [B]
-
-
-def as_is(batch: Batch) -> Batch:
-    """The collate function: the datasets return batches."""
-    return batch
-
-
-class ImageLoader(DataLoader):
-    """A DataLoader whose worker processes hand over a UsageError as it is, not wrapped in a traceback: one line names the file."""
-
-    def __iter__(self) -> Iterator[Batch]:
-        for batch in super().__iter__():
-            if isinstance(batch, UsageError):
-                raise batch
-            yield batch
-
-
-class Batches(Dataset):
-    """What a DataLoader asks for whole batches. Subclasses have `batch(requests)`."""
-
-    def __getitems__(self, requests: list) -> Batch | UsageError:
-        try:
-            return self.batch(requests)
-        except UsageError as error:
-            if get_worker_info() is None:
-                raise
-            return error
 
 
 @dataclass

@@ -13,12 +13,12 @@ from torch.utils.data import DataLoader
 from ..errors import UsageError
 from ..records.record import DataInfo
 from ..spec import ImageDataSpec, ImageEvaluationSpec, ImageSize, VitSpec, sides
-from .datasets import EvaluationImages, ImageLoader, PreparedImages, TrainingImages, as_is
+from .datasets import EvaluationImages, PreparedImages, TrainingImages
 from .order import ShardSampler, TrainSampler, check_validation, training_place
 from .sources import combine, load_source, subset
 from .split import SPLITS, Split
 from .transforms import EvaluationTransform, Normalise, TrainingTransform
-from .workers import leave_interrupts_to_the_trainer
+from .workers import make_loader
 
 
 class ImageData(lightning.LightningDataModule):
@@ -133,7 +133,7 @@ class ImageData(lightning.LightningDataModule):
         place = (rank, world_size, self.accumulate)
         sampler = TrainSampler(self.split_size("train"), self.batch_size, self.seed, *place, repeats=self.data.repeats)
         sampler.epoch, sampler.start_step = epoch, start_step
-        return self._loader(self._training_set, sampler, sampler.local_batch_size, self.num_workers, drop_last=True)
+        return make_loader(self._training_set, sampler, sampler.local_batch_size, self.num_workers, drop_last=True)
 
     def train_dataloader(self) -> DataLoader:
         """For Lightning, which calls sampler.set_epoch before each epoch."""
@@ -154,7 +154,7 @@ class ImageData(lightning.LightningDataModule):
         dataset = self._evaluation_sets[key]
         workers = 0 if isinstance(dataset, PreparedImages) else self.num_workers  # nothing is left to do for a worker
         sampler = ShardSampler(len(dataset), *self._place())
-        return self._loader(dataset, sampler, self.eval_batch_size(height, width), workers, drop_last=False)
+        return make_loader(dataset, sampler, self.eval_batch_size(height, width), workers, drop_last=False)
 
     def eval_batch_size(self, height: int, width: int) -> int:
         """batch_tokens // tokens of an image, at least 1. UsageError if the size is no multiple of the patch."""
@@ -199,17 +199,3 @@ class ImageData(lightning.LightningDataModule):
         if self.trainer is not None:
             return self.trainer.global_rank, self.trainer.world_size
         return self._rank, self._world_size
-
-    def _loader(self, dataset: Any, sampler: Any, batch_size: int, workers: int, drop_last: bool) -> DataLoader:
-        return ImageLoader(
-            dataset,
-            batch_size=batch_size,
-            sampler=sampler,
-            num_workers=workers,
-            worker_init_fn=leave_interrupts_to_the_trainer,
-            collate_fn=as_is,
-            drop_last=drop_last,
-            pin_memory=torch.cuda.is_available(),
-            persistent_workers=workers > 0,
-            generator=torch.Generator(),  # its own: a loader must not move the global stream that dropout draws from
-        )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
@@ -49,22 +50,36 @@ class ParquetSplit:
 
     def path(self, index: int) -> str:
         """What the image was called before it came into a shard; '' if nobody says."""
-        return self._cell(index).get("path") or ""
+        return self._cell(index)[1].get("path") or ""
 
     def image(self, index: int) -> Image.Image:
-        shard, group, row = (int(value) for value in self._rows[index])
-        cell = self._cell(index)
-        where = f"{Path(self._root, self._shards[shard])} row group {group} row {row} ({cell.get('path') or 'no path'})"
+        where, cell = self._cell(index)
         if not cell.get("bytes"):
             raise UnreadableImageError(where, "the shard holds no bytes for it")
         return decode(io.BytesIO(cell["bytes"]), where)
 
-    def _cell(self, index: int) -> dict:
+    def _cell(self, index: int) -> tuple[str, dict]:
+        """(where it is, the struct of bytes and path). UnreadableImageError if the file has changed or gone since its index was read."""
         shard, group, row = (int(value) for value in self._rows[index])
+        where = f"{Path(self._root, self._shards[shard])} row group {group}"
         if self._held is None or self._held[0] != (shard, group):
+            self._held = (shard, group), self._read(shard, group, where)
+        cells = self._held[1]
+        if row >= len(cells):
+            raise UnreadableImageError(where, f"it has {len(cells)} rows now, row {row} was there when the run began")
+        cell = cells[row] or {}
+        return f"{where} row {row} ({cell.get('path') or 'no path'})", cell
+
+    def _read(self, shard: int, group: int, where: str) -> list[dict]:
+        """The images of a row group."""
+        import pyarrow
+
+        try:
             table = _pyarrow_parquet().ParquetFile(Path(self._root, self._shards[shard])).read_row_group(group, columns=["image"])
-            self._held = (shard, group), table.column("image").to_pylist()
-        return self._held[1][row] or {}
+            return table.column("image").to_pylist()
+        except (OSError, KeyError, pyarrow.ArrowException) as error:
+            reason = os.strerror(error.errno) if getattr(error, "errno", None) else f"{type(error).__name__}: {error}"
+            raise UnreadableImageError(where, " ".join(reason.split())) from error
 
     def take(self, indices: np.ndarray) -> ParquetSplit:
         return ParquetSplit(self._root, self._shards, self._rows[indices], self.labels[indices], self.ids[indices])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from ..records.record import NAME_PATTERN
 from .strict import Strict
+
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+NAMES_PATTERN = rf"{NAME_PATTERN[:-1]}(\+{NAME_PATTERN[1:-1]})*$"
 
 
 class AttentionSpec(Strict):
@@ -17,7 +20,7 @@ class AttentionSpec(Strict):
     inner: registry name of the inner attention; inner_options go to its constructor."""
 
     name: str = Field(pattern=NAME_PATTERN)
-    position: str | None = Field(default=None, min_length=1)
+    position: str | None = Field(default=None, pattern=NAMES_PATTERN)
     gate: Literal["none", "headwise", "elementwise"] = "none"
     inner: str = Field(default="softmax", pattern=NAME_PATTERN)
     inner_options: dict[str, Any] = {}
@@ -26,9 +29,24 @@ class AttentionSpec(Strict):
     options: dict[str, Any] = {}
     options_1d: dict[str, Any] = {}
     options_2d: dict[str, Any] = {}
-    tuned: dict[str, dict[str, float]] = {}  # domain -> {scale: learning rate}, from the committed sweep
+    tuned: dict[Name, dict[Name, float]] = {}  # domain -> {scale: learning rate}, from the committed sweep
+
+    @field_validator("options", "options_1d", "options_2d", "inner_options")
+    @classmethod
+    def _names_no_path(cls, options: dict[str, Any]) -> dict[str, Any]:
+        if paths := [text for text in _texts(options) if "/" in text or "\\" in text]:
+            raise ValueError(f"'{paths[0]}' looks like a path; options are part of a record, which holds none")
+        return options
 
     @property
     def schemes(self) -> list[str]:
         """Registry names of the position schemes that the row takes."""
         return (self.position or self.name).split("+")
+
+
+def _texts(value: Any) -> list[str]:
+    """The texts in a JSON value, names of keys too."""
+    if isinstance(value, str):
+        return [value]
+    parts = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else []
+    return [text for part in parts for text in _texts(part)]

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from ..records.record import NAME_PATTERN
 from .image_size import ImageSize, sides
 from .strict import Strict
 
@@ -18,7 +19,7 @@ class ImageEvaluationSpec(Strict):
     classes: present compares the logits of those classes alone that the test images show (ImageNet-A and -R have 200 of 1,000)."""
 
     kind: Literal["images"]
-    preset: str
+    preset: str = Field(pattern=NAME_PATTERN)
     base: int = Field(gt=0)  # nominal base resolution
     pixels: dict[int, ImageSize]
     crop_pct: float = Field(gt=0, le=1)
@@ -42,7 +43,7 @@ class GenomeEvaluationSpec(Strict):
     lengths: genome_memory. markov_orders, markov_interpolated: the Markov models beside the score, the last one over 0 to that order."""
 
     kind: Literal["genome"]
-    preset: str
+    preset: str = Field(pattern=NAME_PATTERN)
     batch_tokens: int = Field(default=16384, gt=0)
     both_strands: bool = True
     num_targets: int = Field(gt=0)
@@ -71,7 +72,7 @@ class TextEvaluationSpec(Strict):
     as much longer), numbered by their place in the cache or in the text. num_passages: passages of the lambada task."""
 
     kind: Literal["text"]
-    preset: str
+    preset: str = Field(pattern=NAME_PATTERN)
     batch_tokens: int = Field(default=16384, gt=0)
     num_targets: int = Field(gt=0)
     num_blocks: int = Field(gt=0)
@@ -92,7 +93,7 @@ class ToyEvaluationSpec(Strict):
     """batch_tokens: tokens of one forward pass. depths: places of the needle, 0 the start of the filler and 1 its end."""
 
     kind: Literal["toy"]
-    preset: str
+    preset: str = Field(pattern=NAME_PATTERN)
     batch_tokens: int = Field(default=16384, gt=0)
     depths: list[Annotated[float, Field(ge=0, le=1)]] = Field(min_length=1)
 
@@ -101,5 +102,5 @@ class StoryEvaluationSpec(Strict):
     """batch_tokens: tokens of one forward pass."""
 
     kind: Literal["stories"]
-    preset: str
+    preset: str = Field(pattern=NAME_PATTERN)
     batch_tokens: int = Field(default=16384, gt=0)

@@ -95,6 +95,11 @@ class RunSpec(Strict):
         return f"tuned: {SWEEPS[self.domain]}" if self.domain in SWEEPS else "tuned"
 
     @property
+    def recorded(self) -> dict[str, Any]:
+        """The part of the configuration that a record holds: no place of this machine."""
+        return self.model_dump(mode="json", exclude={"runs_dir": True, "retrain": True, "launch": True, "data": set(self.path_keys)})
+
+    @property
     def identity(self) -> dict[str, Any]:
         """The part of the configuration that can change a result."""
         full = self.model_dump(mode="json", exclude={"runs_dir", "retrain", "trainer", "launch"})

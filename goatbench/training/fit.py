@@ -65,8 +65,9 @@ def fit(
     the checkpoint, whose meta is `meta`, the result under "fit", and under "unreadable" the training examples that `data` says it has
     left out.
 
-    All random draws of training (drop path, mixup) come from (seed, rank) alone, however many numbers initialisation has used:
-    equal for every attention. `data` must shard its batches over the ranks itself. Raises TimeLimitError, FloatingPointError.
+    Random draws of training come from (seed, rank) alone (drop path), or from (seed, epoch, batch) (mixup), however many numbers
+    initialisation has used: equal for every attention. `data` must shard its batches over the ranks itself. Raises TimeLimitError,
+    FloatingPointError.
     On the way, a checkpoint lies beside the result; if one lies there already, the training goes on from it, to the same bits. It is
     gone when the training is done. retrain: only from one of the same run (meta's run_id), as after a requeue.
     Under fsdp2 only the first rank's `module.net` holds the weights.

@@ -2,7 +2,7 @@
 
 The order of samples and their augmentation are functions of (seed, epoch, sample id), so that a place in the epoch says which
 batches remain; weights, optimizer, schedule and counters are Lightning's checkpoint; the states of the random generators that
-drop path and mixup draw from are added here, one of each rank.
+drop path draws from are added here, one of each rank.
 """
 
 from __future__ import annotations

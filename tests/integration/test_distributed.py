@@ -3,6 +3,8 @@ fails."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -10,7 +12,9 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -202,37 +206,107 @@ def free_port() -> int:
         return free.getsockname()[1]
 
 
-def failing(rank: int, port: int, folder: Path, is_killed: bool) -> None:
-    """As Lightning starts it; the second breaks in its third step, or is killed there, as by a system that is out of memory."""
+def in_third_step(act: Callable[[], object]) -> None:
     check = TrainingModule.check_finite
 
     def hooked(self, loss):
-        if rank == 1 and self.global_step == 2 and is_killed:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if rank == 1 and self.global_step == 2:
-            raise ValueError("out of luck in /some/where/else")
+        if self.global_step == 2:
+            act()
         check(self, loss)
 
     TrainingModule.check_finite = hooked
+
+
+def break_down(*_: object) -> None:
+    raise ValueError("out of luck in /some/where/else")
+
+
+def run_out_of_memory() -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9.00 GiB")
+
+
+def wait_for_ever() -> None:
+    time.sleep(10 * LIMIT)
+
+
+def be_killed() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def break_in_measure() -> None:
+    type(tasks.get("lm_length")).measure = break_down
+
+
+LIMIT = 30  # seconds, from the failure of a rank to the end of the run
+LUCK = "rank 1: out of luck in <path>/else"
+FAILURES = {  # what the first rank and the second are prepared for; status, and how the reason begins
+    "raises": (None, partial(in_third_step, break_down), "failed", LUCK),
+    "raises while the first hangs": (partial(in_third_step, wait_for_ever), partial(in_third_step, break_down), "failed", LUCK),
+    "out of memory": (None, partial(in_third_step, run_out_of_memory), "oom", "rank 1: CUDA out of memory"),
+    "killed": (None, partial(in_third_step, be_killed), "failed", "another process of this run ended without a word"),
+    "in measure": (None, break_in_measure, "failed", LUCK),
+}
+
+
+def failing(rank: int, port: int, folder: Path, name: str) -> None:
+    """As Lightning starts it; the second fails. A hang is one in a collective that never notices: NCCL's, or none at all."""
+    if (prepare := FAILURES[name][rank]) is not None:
+        prepare()
     command_line(rank, folder, "trainer.devices=2", LOCAL_RANK=rank, NODE_RANK=0, WORLD_SIZE=2, MASTER_PORT=port)
 
 
-@pytest.mark.parametrize("is_killed", [False, True], ids=["raises", "killed"])
-def test_a_failing_rank_ends_the_run_with_its_reason(is_killed, tmp_path):
-    port = free_port()
-    processes = [forked.start(failing, rank, port, tmp_path, is_killed) for rank in range(2)]
+@pytest.mark.parametrize("name", FAILURES)
+def test_a_failing_rank_ends_the_run_with_its_reason(name, tmp_path):
+    _, _, status, reason = FAILURES[name]
+    is_killed, port = name == "killed", free_port()
+    processes = [forked.start(failing, rank, port, tmp_path, name) for rank in range(2)]
     processes[1].join(300)
     left = time.monotonic()
-    assert forked.wait(processes, 30) == [1, -signal.SIGKILL if is_killed else 1] and time.monotonic() - left < 30
+    assert forked.wait(processes, LIMIT) == [1, -signal.SIGKILL if is_killed else 1] and time.monotonic() - left < LIMIT
     (path,) = (tmp_path / "runs").glob("2*/record.json")
     record = json.loads(path.read_text())
-    assert record["status"] == "failed" and record["measurements"] == []
-    reason = "another process of this run ended without a word" if is_killed else "rank 1: out of luck in <path>/else"
+    assert record["status"] == status and record["measurements"] == []
     assert record["error"]["message"].startswith(reason)
-    assert not list(tmp_path.rglob("weights.pt"))
+    assert len(list(tmp_path.rglob("weights.pt"))) == (name == "in measure")
     for rank in range(1 if is_killed else 2):
         said = (tmp_path / f"stderr{rank}.txt").read_text()
         assert reason.split(": ")[-1].split(" in ")[0] in said and "Traceback" not in said
+
+
+def parent_and_child(port: int, folder: Path) -> None:
+    """The second rank is a child of the first, as where Lightning starts it, and waits in its step; the first is then killed."""
+    rank = int(os.fork() == 0)
+    if rank:
+        held = open(folder / "held", "w")  # noqa: SIM115
+        fcntl.flock(held, fcntl.LOCK_EX)
+        held.write(str(os.getpid()))
+        held.flush()
+
+    def meet() -> None:
+        if rank:
+            (folder / "waits").touch()
+            wait_for_ever()
+        while not (folder / "waits").exists():
+            time.sleep(0.01)
+        be_killed()
+
+    in_third_step(meet)
+    command_line(rank, folder, "trainer.devices=2", LOCAL_RANK=rank, NODE_RANK=0, WORLD_SIZE=2, MASTER_PORT=port)
+
+
+def test_no_rank_outlives_the_first(tmp_path):
+    """Whoever holds the lock lives."""
+    assert forked.wait([forked.start(parent_and_child, free_port(), tmp_path)]) == [-signal.SIGKILL]
+    deadline, is_held = time.monotonic() + LIMIT, True
+    with open(tmp_path / "held") as held:
+        while is_held and time.monotonic() < deadline:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_held = False
+            time.sleep(0.1)
+        if is_held:
+            os.kill(int(held.read()), signal.SIGKILL)
+    assert not is_held
 
 
 def on_machine_of_its_own(rank: int, port: int, folder: Path) -> None:

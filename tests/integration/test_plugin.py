@@ -108,9 +108,14 @@ def test_changed_plugin_code_is_new_code(tmp_path):
 
 
 def test_plugins_can_be_switched_off(tmp_path):
-    make_package(tmp_path)
-    refused = goatbench(tmp_path, "run", "--cfg", "job", "attention=outside_nope", GOATBENCH_NO_PLUGINS="1")
+    """None of its code runs, and doctor says that it is off."""
+    make_package(tmp_path, register="import pathlib\npathlib.Path('imported').touch()\n" + REGISTER)
+    marker, off = tmp_path / "imported", {"GOATBENCH_NO_PLUGINS": "1"}
+    refused = goatbench(tmp_path, "run", "--cfg", "job", "attention=outside_nope", **off)
     assert refused.returncode == 2 and "unknown attention 'outside_nope'" in refused.stderr
+    doctor = findings(tmp_path, **off)
+    assert not marker.exists() and "switched off" in doctor and "outside" not in doctor
+    assert goatbench(tmp_path, "run", "--cfg", "job", "attention=outside_nope").returncode == 0 and marker.exists()
 
 
 def test_a_broken_plugin_is_named_and_keeps_nothing_else_from_working(tmp_path):
@@ -137,11 +142,15 @@ def test_two_files_of_one_name_are_named(tmp_path):
     assert "attention=goat is provided by both goatbench and outside" in refused.stderr
 
 
+def findings(folder, **environment):
+    """What doctor says of plug-ins."""
+    script = "from goatbench.doctor import check_plugins\nfor f in check_plugins(): print(f.level, f.text)"
+    environment = {**os.environ, "PYTHONPATH": str(folder), **environment}
+    return subprocess.run([sys.executable, "-c", script], env=environment, cwd=folder, capture_output=True, text=True, timeout=60).stdout
+
+
 def test_doctor_lists_plugins(tmp_path):
     make_package(tmp_path)
-    script = "from goatbench.doctor import check_plugins\nfor f in check_plugins(): print(f.level, f.text)"
-    done = subprocess.run(
-        [sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=60
-    )
-    assert "ok outside = outside.plugin:register (from outside)" in done.stdout
-    assert "ok outside = configs of outside.configs (from outside)" in done.stdout
+    found = findings(tmp_path)
+    assert "ok outside = outside.plugin:register (from outside)" in found
+    assert "ok outside = configs of outside.configs (from outside)" in found

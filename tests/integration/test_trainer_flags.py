@@ -15,12 +15,28 @@ from goatbench.registry import tasks
 from goatbench.training.module import TrainingModule
 
 
+def train_and_count(spec, path):
+    """Weights, and how often a training step goes through each block."""
+    block, count = type(tasks.get(spec.task.name).model(spec).blocks[0]), 0
+
+    def note(module, inputs):
+        nonlocal count
+        count += module.training and isinstance(module, block)
+
+    handle = torch.nn.modules.module.register_module_forward_pre_hook(note)
+    try:
+        weights, fit = train(spec, path)
+    finally:
+        handle.remove()
+    return weights, count / (fit["steps"] * spec.model.depth)
+
+
 @pytest.mark.parametrize("domain", ["vision", "text"])
 def test_recomputed_activations_train_the_same_weights(domain, tmp_path):
     """Drop path draws among them: the second forward pass of a block must drop what the first dropped."""
-    plain, _ = train(spec_of(domain), tmp_path / "plain.pt")
-    recomputed, _ = train(spec_of(domain, "trainer.checkpoint_activations=true"), tmp_path / "recomputed.pt")
-    assert plain.keys() == recomputed.keys()
+    plain, once = train_and_count(spec_of(domain), tmp_path / "plain.pt")
+    recomputed, twice = train_and_count(spec_of(domain, "trainer.checkpoint_activations=true"), tmp_path / "recomputed.pt")
+    assert (once, twice) == (1, 2) and plain.keys() == recomputed.keys()
     for name in plain:
         torch.testing.assert_close(recomputed[name], plain[name], rtol=1e-5, atol=1e-6)
 

@@ -91,20 +91,26 @@ def only_one_line():
 _WATCH: dict = {"root": None, "strays": []}
 
 
+TWO_PATHS = ("os.rename", "os.link", "os.symlink")
+
+
 def _hook(event, arguments):
     root = _WATCH["root"]
     if root is None:
         return
     if event == "open":
         path, _, flags = arguments
-        writes = isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+        paths = [path] if isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT) else []
+    elif event in TWO_PATHS:
+        paths = arguments[:2]
     else:
-        path, writes = (arguments or (None,))[0], event in ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink")
-    if not writes or not isinstance(path, str | bytes | os.PathLike):
-        return
-    name = os.path.abspath(os.fsdecode(path))
-    if not name.startswith((root, "/dev/")) and not {"__pycache__", ".hypothesis"} & set(name.split("/")):
-        _WATCH["strays"].append(f"{event} {name}")
+        paths = arguments[:1] if event in ("os.mkdir", "os.remove", "os.rmdir") else []
+    for path in paths:
+        if isinstance(path, str | bytes | os.PathLike):
+            name = os.path.abspath(os.fsdecode(path))
+            is_ours = f"{name}/".startswith((f"{root}/", "/dev/", "/proc/self/"))
+            if not is_ours and not {"__pycache__", ".hypothesis"} & set(name.split("/")):
+                _WATCH["strays"].append(f"{event} {name}")
 
 
 sys.addaudithook(_hook)
@@ -113,9 +119,10 @@ sys.addaudithook(_hook)
 @contextmanager
 def nothing_written_outside(root: Path):
     """Python's own audit events tell of every file that is opened for writing, made, moved or removed."""
-    _WATCH.update(root=os.path.realpath(root), strays=[])
+    before, strays = dict(_WATCH), []
+    _WATCH.update(root=os.path.realpath(root), strays=strays)
     try:
         yield
     finally:
-        _WATCH["root"] = None
-    assert not _WATCH["strays"], _WATCH["strays"]
+        _WATCH.update(before)
+    assert not strays, strays

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
-import sys
+import os
 import tempfile
 from pathlib import Path
 
@@ -31,7 +30,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 import goatbench.configs
-from goatbench import cli
 from goatbench.compose import compose
 from goatbench.errors import UsageError
 from goatbench.explain import explain, known_keys
@@ -43,6 +41,7 @@ from goatbench.records.grouping import row_name
 from goatbench.show_run import run_lines
 from goatbench.spec import RUN_SPECS
 from goatbench.training.checkpoint import read_checkpoint, save_checkpoint
+from goatbench.training.resume import PARTS, ResumeFile
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 TASKS = {"vision": "vit_res512", "genome": "genome_nll", "text": "lm_length", "toy": "needle", "stories": "babilong"}
@@ -162,24 +161,28 @@ def test_bytes_of_records(number):
 
 @examples(200)
 def test_checkpoints(number, here):
-    """A damaged file, or a pickle that would run something, is refused and runs nothing."""
-    path = here / "weights.pt"
+    """A damaged file, or a pickle that would run something, is refused and runs nothing. resume.ckpt: of a training under way."""
+    path, under_way = here / "weights.pt", here / "resume.ckpt"
     save_checkpoint(path, {"weight": torch.ones(3)}, {"run_id": "x", "fit": {"steps": 3}})
-    content = path.read_bytes()
+    ResumeFile().save_checkpoint({"pytorch-lightning_version": "2.6.6", **{part: {"weight": torch.ones(3)} for part in PARTS}}, under_way)
+    read = {path: read_checkpoint, under_way: ResumeFile().load_checkpoint}
+    contents = {file: file.read_bytes() for file in read}
+    assert all(read[file](file) for file in read)
 
     @fuzz(number)
-    @given(BYTE_CHANGES)
-    def check(changes):
-        path.write_bytes(damaged(content, changes))
+    @given(st.sampled_from([path, under_way]), BYTE_CHANGES)
+    def check(file, changes):
+        file.write_bytes(damaged(contents[file], changes))
         with only_one_line():
-            read_checkpoint(path)
+            read[file](file)
 
     check()
     evil = io.BytesIO()
     torch.save({"state_dict": {}, "meta": _Touch(here / "ran")}, evil)
-    path.write_bytes(evil.getvalue())
-    with pytest.raises(UsageError):
-        read_checkpoint(path)
+    for file in read:
+        file.write_bytes(evil.getvalue())
+        with pytest.raises(UsageError):
+            read[file](file)
     assert not (here / "ran").exists()
 
 
@@ -261,43 +264,20 @@ def test_fasta_files(number, here):
     check()
 
 
-ARGUMENTS = st.lists(
-    TEXTS.map(lambda text: text.replace("\0", "")) | st.sampled_from(["--scale", "--out", "--repro", "-m", "task=needle", "goat", "1e9"]),
-    max_size=3,
-)
-QUICK = ("list", "show", "leaderboard", "compare", "submit", "plan", "export", "data", "nonsense")
-
-
-def test_command_lines(capsys):
-    """In this process: exit codes are those of the manual, and a mistake is one line."""
-
-    @fuzz(20)
-    @given(st.sampled_from(("show", "submit", "plan", "export", "data", "nonsense")), ARGUMENTS)
-    def check(verb, arguments):
-        with pytest.raises(SystemExit) as ended:
-            cli.main([verb, *arguments])
-        err = capsys.readouterr().err
-        assert ended.value.code in (0, 1, 2)
-        assert ended.value.code == 0 or (err.startswith("goatbench: ") and err.count("\n") == 1), (arguments, err)
-
-    check()
-
-
-@pytest.mark.slow
-def test_command_lines_of_their_own_process(here):
-    @fuzz(20)
-    @given(st.sampled_from(QUICK), ARGUMENTS)
-    def check(verb, arguments):
-        words = [word.encode(errors="surrogateescape") if word.isprintable() else b"x" for word in (verb, *arguments)]
-        done = subprocess.run([sys.executable, "-m", "goatbench", *words], cwd=here, capture_output=True, timeout=300)
-        assert done.returncode in (0, 1, 2) and b"Traceback" not in done.stderr, done.stderr
-
-    check()
-
-
 def test_as_many_examples_as_promised():
     """2,000 in every run, 10,000 in the long one; those of other files count with them where they are loaded."""
     assert sum(COUNTS) >= 2000 and TIMES_SLOW * sum(COUNTS) >= 10_000
+
+
+@pytest.mark.parametrize("act", ["rename", "link", "symlink"])
+def test_the_watch_sees_what_is_moved_or_linked_out(act, here):
+    """From the folder to one beside it, whose name begins like its own."""
+    root, beside = here / "watched", here / "watched-beside"
+    for folder in (root, beside):
+        folder.mkdir()
+    (root / "file").touch()
+    with pytest.raises(AssertionError, match=f"os.{act} .*-beside/file"), nothing_written_outside(root):
+        getattr(os, act)(root / "file", beside / "file")
 
 
 def test_values_are_as_strange_as_meant():

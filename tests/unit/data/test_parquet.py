@@ -72,6 +72,21 @@ def test_a_row_without_a_readable_image_is_named(shards):
             split.image(index)
 
 
+@pytest.mark.parametrize(
+    ("replaced", "reason"),
+    [
+        ({"image": [{"bytes": b"", "path": "a"}], "label": [0]}, "it has 1 rows now, row 2 was there when the run began"),
+        ({"label": [0, 1, 2]}, "KeyError: "),
+    ],
+)
+def test_a_shard_that_is_replaced_under_a_run_is_named(shards, replaced, reason):
+    path = next((shards / "data").glob("validation-*"))
+    split = ImageParquetSource(str(shards)).split("test")
+    pq.write_table(pa.table(replaced), path)
+    with pytest.raises(UnreadableImageError, match=f"validation-00000-of-00001.parquet row group 0: cannot be decoded \\({reason}"):
+        split.image(2)
+
+
 def test_a_subset_that_counts_its_own_classes_is_refused(shards):
     """ImageNet-A's 200 classes are 0 to 199 in its own shards: beside ImageNet's training they scored 0.08 %."""
     path = next((shards / "data").glob("validation-*"))

@@ -161,8 +161,11 @@ def test_positions_are_kept_between_steps_and_serve_training_after_inference():
 def test_checkpointed_activations_change_no_gradient():
     plain, checked = make("goat").double(), make("goat").double()
     checked.set_grad_checkpointing()
+    entered = []
     for net in (plain, checked):
+        net.blocks[1].register_forward_pre_hook(lambda block, inputs, net=net: entered.append(net is checked))
         net.train()(draw(48)).square().mean().backward()
+    assert entered == [False, True, True]
     for (name, p), q in zip(plain.named_parameters(), checked.parameters(), strict=True):
         torch.testing.assert_close(p.grad, q.grad, rtol=1e-9, atol=1e-12, msg=name)
 

@@ -91,14 +91,15 @@ def test_deepcopy_is_equal_and_independent(tiny, gaussian, images):
 @pytest.mark.parametrize("position", ["gaussian", "goat", "learned_absolute", "alibi_2d"])
 def test_gradient_checkpointing_changes_nothing(tiny, gaussian, images, options_of, position):
     scheme = dict(position=gaussian) if position == "gaussian" else options_of(position)
-    x, grads = images(16, 12), []
+    x, grads, entered = images(16, 12), [], []
     for enable in (False, True):
         net = tiny(**scheme).train()
         net.set_grad_checkpointing(enable)
+        net.blocks[1].register_forward_pre_hook(lambda block, inputs, enable=enable: entered.append(enable))
         loss = net(x).square().mean()
         loss.backward()
         grads.append((loss.detach(), {name: p.grad for name, p in net.named_parameters()}))
-    assert torch.equal(grads[0][0], grads[1][0])
+    assert entered == [False, True, True] and torch.equal(grads[0][0], grads[1][0])
     for name, grad in grads[0][1].items():
         torch.testing.assert_close(grads[1][1][name], grad, rtol=1e-6, atol=1e-8, msg=name)
 

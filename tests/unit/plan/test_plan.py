@@ -90,6 +90,14 @@ def test_the_peak_is_that_of_a_real_step(overrides):
         assert peak == pytest.approx(exact[name].peak, rel=0.01), name
 
 
+@pytest.mark.parametrize("task", ["vit_res224", "lm_length"])
+def test_recomputed_activations_are_planned_with_less_memory(task):
+    """Of three layers the activations of one, and what goes into each of them."""
+    run = (f"task={task}", "scale=smoke", "attention=nope", "model.depth=3")
+    (kept,), (recomputed,) = plan(*run), plan(*run, "trainer.checkpoint_activations=true")
+    assert recomputed.peak < 0.6 * kept.peak and (recomputed.params, recomputed.flops) == (kept.params, kept.flops)
+
+
 def test_large_weights_are_not_drawn_and_small_ones_are():
     spec = compose(["task=lm_length", "scale=smoke", "model.embed_dim=512", "attention=alibi"]).spec
     net = build_undrawn(spec)

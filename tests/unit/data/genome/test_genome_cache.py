@@ -12,14 +12,18 @@ import signal
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from made_up_genome import codes_of, random_letters, write_fasta
 
 from goatbench.data import cache_files
+from goatbench.data.causal import CausalData
 from goatbench.data.genome import cache, source
 from goatbench.data.genome.source import GenomeSource
+from goatbench.data.genome.splits import Interval
+from goatbench.data.genome.windows import EvaluationWindows, TrainingWindows
 from goatbench.errors import UsageError
 
 RECORDS = {"one": random_letters(900, 1), "two": random_letters(500, 2)}
@@ -205,6 +209,19 @@ def test_codes_that_vanish_under_a_run_are_one_line(path, tmp_path):
         genome.codes("one", 0, 1)
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_codes_that_vanish_are_one_line_whoever_reads_them(workers, path, tmp_path):
+    genome, intervals = read(path, tmp_path / "cache"), [Interval("one", 0, 900, "train", 0, 900)]
+    data = CausalData(None, None, SimpleNamespace(batch_tokens=20), seed=0, batch_size=2, num_workers=workers)
+    data.num_train, data.training_set = 4, TrainingWindows(genome, intervals, 10, 0, 4)
+    loaders = data.train_loader(0), data.eval_loader(EvaluationWindows(genome, intervals, 10))
+    shutil.rmtree(tmp_path / "cache")
+    for loader in loaders:
+        with pytest.raises(UsageError, match="start again") as caught:
+            list(loader)
+        assert "\n" not in str(caught.value) and "worker" not in str(caught.value)
+
+
 def test_sidecar_names_what_was_encoded(path, tmp_path):
     genome = read(path, tmp_path / "cache")
     with open(genome.files["one"].path[: -len("codes")] + "json") as file:
@@ -275,15 +292,23 @@ def _build_and_die(path, folder, at):
 
 
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 4])
-def test_killed_at_any_moment_leaves_nothing_that_is_trusted(path, tmp_path, every):
+def test_killed_at_any_moment_leaves_nothing_that_is_trusted(path, tmp_path, every, monkeypatch):
+    """And nothing that was finished is made again: a contig is, once its mark is there."""
+    encode, encoded, rest = cache.encode_contig, [], set()
+    monkeypatch.setattr(source.cache, "encode_contig", lambda *given: encoded.append(given[2]) or encode(*given))
     at = 1
     while (exitcode := _killed(path, tmp_path / "cache", at)) == -signal.SIGKILL:
+        unfinished = tuple(name for name in RECORDS if not list((tmp_path / "cache").rglob(f"{name}-*.json")))
+        encoded.clear()
         genome = GenomeSource(path, tmp_path / "cache").genome(RECORDS)
         assert whole(genome), at
+        assert tuple(encoded) == unfinished, at
+        rest.add(unfinished)
         assert not [name for name in os.listdir(folder_of(genome)) if name.startswith(cache_files.TEMPORARY)], at
         shutil.rmtree(tmp_path / "cache")
         at += every
     assert exitcode == 0 and at > 25  # there were that many moments
+    assert {("one", "two"), ("two",)} <= rest
 
 
 def _killed(path, folder, at):
