@@ -26,6 +26,7 @@ from goatbench.cli import main
 from goatbench.compose import compose
 from goatbench.errors import REQUEUES, PreemptedError, UsageError
 from goatbench.execute import execute
+from goatbench.records import files
 from goatbench.registry import tasks
 from goatbench.training.module import TrainingModule
 
@@ -370,6 +371,28 @@ def killed_and_finished(folder: Path, kills: int, interval: int, epochs: int) ->
     (path,) = folder.rglob("weights.pt")
     assert equal(torch.load(path, weights_only=True)["state_dict"], weights)
     return found
+
+
+def dying(arguments: list[str], where: str) -> None:
+    """A run through the command line that is killed as it begins to measure, or with its whole record in a file of another name."""
+    end, link = lambda *_: os.kill(os.getpid(), signal.SIGKILL), files._link
+    if where == "measure":
+        type(tasks.get("needle")).measure = end
+    else:
+        files._link = lambda temporary, path: (end if path.name == "record.json" else link)(temporary, path)
+    main(["run", *arguments])
+
+
+@pytest.mark.parametrize("where", ["measure", "record"])
+def test_killed_behind_its_training_it_goes_on_there(where, tmp_path, monkeypatch):
+    arguments = overridden("toy", f"runs_dir={tmp_path}")
+    process = forked.start(dying, arguments, where)
+    assert forked.wait([process]) == [-signal.SIGKILL]
+    assert not list(tmp_path.rglob("record.json")) and len(list(tmp_path.rglob("weights.pt"))) == 1
+    monkeypatch.setattr(type(tasks.get("needle")), "train", lambda *_, **__: pytest.fail("trained again"))
+    record = execute(compose(arguments))
+    assert record.status == "ok" and record.training.reused and record.measurements
+    assert [path.parent.name for path in tmp_path.rglob("record.json")] == [record.run_id]
 
 
 def test_killed_three_times(tmp_path):
