@@ -20,7 +20,8 @@ _SCORING = (
     "Loss on the answer only, sequences drawn anew in every epoch, no dropout. Every test sequence is scored: exact_match is all letters "
     "right under teacher forcing. Depth is the place of the target among the blocks. Published: 50 blocks, 100,000 steps of 64, 4 layers "
     "of 256 with 2 heads, and a test set of which 960 of 1,000 count; ours: 12 blocks, a smaller model and 9,600 steps of 32, so that "
-    "a seed takes under 15 minutes on two cores. Outcomes have two modes: read the seeds, not the mean."
+    "a seed takes under 15 minutes on two cores; in the submitted runs RoPE's base is 1e6 (published 1e5) and the kernel of multi-token "
+    "attention has three queries (published two). Outcomes have two modes: read the seeds, not the mean."
 )
 _GUESS = "Naming one of the two letters is right in 1 of 5. "
 _GUESS8 = "Naming one of the two letters is right in 1 of 8. "
