@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from .records.record import NAME_PATTERN
 from .registry import nearest, unknown
 
 KEY_CUTOFF = 0.7  # among a hundred keys, some are half like any word
@@ -65,6 +66,8 @@ def explain(error: ValidationError, keys: list[str]) -> str:
     if first["type"] == "literal_error" and isinstance(first["input"], str):
         allowed = first["ctx"]["expected"].replace(" or ", ", ").replace("'", "").split(", ")
         return unknown(key, first["input"], allowed) + more
+    if first["type"] == "string_pattern_mismatch" and first["ctx"]["pattern"] == NAME_PATTERN:
+        expected = "a name, of small letters, digits, '.', '_' and '-', at most 64"
     return f"{key}={json.dumps(first['input'])}: {expected}{more}"
 
 

@@ -152,6 +152,7 @@ def test_every_task_and_attention_opens_with_its_command_and_expectation():
 
 
 MISTAKES = [  # overrides, what the one line must hold
+    (["task=needle", "evaluation.preset=/home/me"], "a name, of small letters, digits, '.', '_' and '-', at most 64"),
     (["task=vit_res51"], "unknown task 'vit_res51'; did you mean 'vit_res512'?"),
     (["attention=gaot"], "unknown attention 'gaot'; did you mean 'goat'?"),
     (["attention=alibi", "task=vit_res512"], "did you mean attention=alibi_2d?"),
