@@ -51,13 +51,13 @@ class PairedDifference:
 def summarise(values: Sequence[float], level: float = 0.95) -> Summary:
     """Mean, standard deviation and t interval of at least one finite value."""
     _check_level(level)
-    if not values or not all(math.isfinite(value) for value in values):
+    if not values or not all(map(math.isfinite, values)):
         raise ValueError(f"summarise needs at least one value and only finite ones, got {list(values)[:5]}")
     n = len(values)
     mean = math.fsum(values) / n
     if n == 1:
         return Summary(n, mean, None, None)
-    sd = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
+    sd = math.sqrt(math.fsum([(value - mean) ** 2 for value in values]) / (n - 1))
     return Summary(n, mean, sd, t_quantile(0.5 + level / 2, n - 1) * sd / math.sqrt(n))
 
 
@@ -66,11 +66,12 @@ def paired_difference(a: Mapping[int, float], b: Mapping[int, float], level: flo
     seeds = sorted(a.keys() & b.keys())
     if not seeds:
         return None
-    differences = [a[seed] - b[seed] for seed in seeds]
+    pairs = [(a[seed], b[seed]) for seed in seeds]
+    differences = [x - y for x, y in pairs]
     summary = summarise(differences, level)
     if not any(differences):
         p_value = 1.0 if summary.n > 1 else None
-    elif summary.sd is None or summary.sd <= 1e-12 * max(abs(value) for seed in seeds for value in (a[seed], b[seed])):
+    elif summary.sd is None or summary.sd <= 1e-12 * max(max(abs(x), abs(y)) for x, y in pairs):
         p_value = None  # one pair, or a spread that is only rounding
     else:
         p_value = t_two_sided(summary.mean / (summary.sd / math.sqrt(summary.n)), summary.n - 1)

@@ -377,7 +377,8 @@ def test_a_yardstick_is_one_row_at_its_place_and_never_ranked(card, make_record)
 
 def test_a_thousand_records_in_under_a_second(tmp_path, card, make_record):
     """Reading, grouping, testing and printing. A record holds six sizes, two modes and two metrics. A loaded machine slows processor
-    time too, so the second is 8 times what plain json.loads takes for the same files (0.13 s on an idle core), measured in turn."""
+    time too, so the second is 10 times what plain json.loads takes for the same files (0.1 s on an idle core), measured in turn. 200 rows
+    are 19,900 pairs to test."""
     ladder = {pair: 0.7 - i / 10 for i, pair in enumerate(LADDER)}
     modes = {"raw": ladder, "scaled": ladder}
     made = make_record(scores=modes, nll=modes).model_dump(mode="json")
@@ -399,9 +400,9 @@ def test_a_thousand_records_in_under_a_second(tmp_path, card, make_record):
 
         ratios.append(cpu_seconds(show) / yardstick)
         assert not warnings
-        if ratios[-1] < 8:
+        if ratios[-1] < 10:
             break
-    assert min(ratios) < 8
+    assert min(ratios) < 10
 
 
 def cpu_seconds(work) -> float:
