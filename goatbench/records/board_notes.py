@@ -10,7 +10,7 @@ from .canonical import canonical_json
 from .costs import PARETO, cost_classes, cost_columns
 from .files import one_line
 from .grouping import Group, differing_fields
-from .ranking import ALPHA, Comparison, Ranking
+from .ranking import ALPHA, MAX_ALL_PAIRS, Comparison, Ranking
 from .record import Metric, TaskCard
 from .statistics import t_quantile
 
@@ -110,9 +110,10 @@ def _significance(metric: Metric, headline: str | None, ranking: Ranking) -> Ite
         yield "no plain row that may be ranked has two seeds: nothing can be said about significance, and nothing is ranked"
         return
     best, comparisons = next(iter(ranking.labels)), ranking.against_best
+    rivals = f"{best} alone" if len(ranking.labels) > MAX_ALL_PAIRS else "all ranked rows, Holm-adjusted for each"
     yield (
         f"rank: the places a row can have, a {100 * (1 - ALPHA):.0f} % interval for each row by itself: paired t tests by seed at "
-        f"{headline[:-1]} against all ranked rows, Holm-adjusted for each; variants (adjusted apart) and controls are not ranked"
+        f"{headline[:-1]} against {rivals}; variants (adjusted apart) and controls are not ranked"
     )
     tested = [c for c in comparisons if c.p_adjusted is not None]
     alike, apart = [c for c in tested if not c.is_told_apart], [c for c in tested if c.is_told_apart]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
 
 from .statistics import PairedDifference, holm, paired_difference
 
 ALPHA = 0.05
+MAX_ALL_PAIRS = 200  # rows; of more, whose pairs are too many, each is tested against the best alone
 Scores = Mapping[int, float]  # seed -> value, oriented so that higher is better
 
 
@@ -51,19 +51,21 @@ def rank_rows(ranked: Sequence[str], others: Sequence[str], scores: Mapping[str,
 
     A label is a 95 % confidence interval of the place of that one row (Mogstad, Romano, Shaikh and Wilhelm 2023, marginal confidence
     sets): '2-5' has one row significantly better, and of n rows n - 5 significantly worse. The row's n - 1 tests are Holm-adjusted; one
-    that is not possible counts as p = 1. `others` (variants) have no place, and a family of their own against the best. Rows with fewer
-    than two seeds get no label.
+    that is not possible counts as p = 1. Of more than MAX_ALL_PAIRS rows each has the test against the best alone, and is '1-900' or
+    '2-900'. `others` (variants) have no place, and a family of their own against the best. Rows with fewer than two seeds get no label.
     """
     names = [name for name in ranked if len(scores[name]) > 1]
     if not names:
         return Ranking()
     count = len(names)
-    pairs = {(i, j): paired_difference(scores[names[j]], scores[names[i]]) for i, j in combinations(range(count), 2)}  # j minus i
+    firsts = range(count if count <= MAX_ALL_PAIRS else 1)
+    pairs = {(i, j): paired_difference(scores[names[j]], scores[names[i]]) for i in firsts for j in range(i + 1, count)}  # j minus i
     tested = {pair: one.p_value for pair, one in pairs.items() if one is not None and one.p_value is not None}
     labels: dict[str, str] = {}
     against_best: list[Comparison] = []
     for i, name in enumerate(names):
-        family = [(min(i, j), max(i, j)) for j in range(count) if j != i]
+        rivals = range(count) if i in firsts else (0,)
+        family = [(min(i, j), max(i, j)) for j in rivals if j != i]
         adjusted = dict(zip(family, holm([tested.get(pair, 1.0) for pair in family]), strict=True))
         if i == 0:
             against_best = [Comparison(names[j], pairs[0, j], adjusted[0, j] if (0, j) in tested else None) for _, j in family]
