@@ -76,7 +76,7 @@ def test_an_interval_misses_the_place_of_its_row_in_at_most_one_of_twenty():
 def test_of_very_many_rows_each_is_tested_against_the_best_alone(monkeypatch):
     """Two clear groups of three: all pairs tell 1-3 from 4-6; against the best alone, what is worse is known to be second at best."""
     signs = ((1, -1, 1, -1), (1, 1, -1, -1), (1, -1, -1, 1))  # of equal means, and so are their differences
-    made = scores(**{f"row{i}": [0.9 - 0.5 * (i > 2) + 0.001 * sign for sign in signs[i % 3]] for i in range(6)})
+    made = scores(**{f"row{i}": [0.9 - 0.5 * (i > 2) + (1 + i) * 0.001 * sign for sign in signs[i % 3]] for i in range(6)})
     names = sorted(made, key=lambda name: -sum(made[name].values()))
     assert set(rank_rows(names, [], made).labels.values()) == {"1-3", "4-6"}
     monkeypatch.setattr(ranking, "MAX_ALL_PAIRS", 5)
