@@ -91,10 +91,10 @@ class Chromium:
             self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **typed)
 
     def click(self, selector: str) -> None:
-        """A real click in the middle of an element."""
+        """A real click in the middle of an element, of its first line if it is broken into several."""
         self.value(f"document.querySelector({json.dumps(selector)}).scrollIntoView({{block: 'center', behavior: 'instant'}})")
         middle = "(r => [r.x + r.width / 2, r.y + r.height / 2])"
-        x, y = self.value(f"{middle}(document.querySelector({json.dumps(selector)}).getBoundingClientRect())")
+        x, y = self.value(f"{middle}(document.querySelector({json.dumps(selector)}).getClientRects()[0])")
         for kind in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
