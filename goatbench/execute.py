@@ -32,17 +32,13 @@ from .weights import trained
 
 if TYPE_CHECKING:
     from .compose import Composed
+    from .elsewhere import Key
 
 
-def job_key(spec: RunSpec) -> dict[str, Any]:
+def job_key(spec: RunSpec) -> Key:
     """What must agree for a finished run to stand for this one; needs no torch and touches no images."""
     task = tasks.get(spec.task.name)
-    return {
-        "config_hash": spec.config_hash,
-        "task_version": task.card.version,
-        "data_fingerprint": task.fingerprint(spec),
-        "source_hash": _code(spec)[0].source_hash,
-    }
+    return spec.config_hash, task.card.version, task.fingerprint(spec), _code(spec)[0].source_hash
 
 
 def _code(spec: RunSpec) -> tuple[CodeInfo, list[PluginInfo]]:

@@ -147,8 +147,7 @@ def command(job: Job, sweep_id: str, config_dir: str | None) -> list[str]:
 def _job_key(spec: Any) -> Key:
     from .execute import job_key
 
-    key = job_key(spec)
-    return key["config_hash"], key["task_version"], key["data_fingerprint"], key["source_hash"]
+    return job_key(spec)
 
 
 class Sweep:

@@ -27,8 +27,7 @@ RUNS_DIR = "runs/rehearsal"
 def outcome(pairs: Pairs, row: str, task: str) -> str:
     """'ok' or, in one line, why not: of a run with this code that lies in RUNS_DIR, or of one that is made now."""
     spec = pairs.spec(row, task).model_copy(update={"runs_dir": RUNS_DIR})
-    key = job_key(spec)
-    record = finished_run(RUNS_DIR, (key["config_hash"], key["task_version"], key["data_fingerprint"], key["source_hash"]))
+    record = finished_run(RUNS_DIR, job_key(spec))
     if record is None:
         overrides = [f"task={task}", f"attention={row}", f"scale={SCALE}"]
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):  # a bar a run
