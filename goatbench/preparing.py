@@ -107,6 +107,7 @@ def _check_images(data: Any) -> Iterator[Fact]:
             yield Fact(level, f"{len(empty)} classes have no {name} image: {', '.join(empty[:3])}{advice}")
         else:
             yield Fact("ok", f"{name}: {counts.min():,} to {counts.max():,} images a class")
+    yield _contents(source)
     paths, bad = _tried(source)
     yield Fact("broken", f"{len(bad)} of {len(paths) + len(bad)} images tried cannot be read: {bad[0]}") if bad else Fact(
         "ok", f"{len(paths)} test images tried, one a class: all can be read"
@@ -115,6 +116,20 @@ def _check_images(data: Any) -> Iterator[Fact]:
         found = {"train": int(by_split["train"].sum() + by_split["validation"].sum()), "test": int(by_split["test"].sum())}
         wnids = [match.group() for path in paths if (match := WNID.search(path))]
         yield from imagenet_facts(wnids if len(wnids) == IMAGENET_CLASSES else source.class_names, found)
+
+
+def _contents(source: ImageSource) -> Fact:
+    """A fingerprint of images in files is of names and sizes: the contents are compared with those of the first check."""
+    from .data.contents import compare_contents
+
+    if (files := getattr(source, "files", None)) is None:
+        return Fact("ok", "contents: all are in the fingerprint")
+    found = compare_contents(files, source.fingerprint)
+    if found.changed:
+        number = f"{len(found.changed):,} of {len(files):,} files are not what they were at the first check: {found.changed[0]}"
+        return Fact("broken", f"contents: {number}; if they are right now, remove {found.noted}")
+    said = "noted; the next check compares with them" if found.is_new else "as at the first check"
+    return Fact("ok", f"contents: {len(files):,} files, hash {found.whole}, {said}")
 
 
 def _tried(source: ImageSource) -> tuple[list[str], list[str]]:

@@ -89,6 +89,10 @@ class ImageFolderSource:
                 whole.update(f"{part}\0{path}\0{size}\0{label}\n".encode(errors="surrogateescape"))
         return whole.hexdigest()
 
+    @property
+    def files(self) -> list[Path]:
+        return [self._parts[part] / path for part, found in self._files.items() for path, _ in found]
+
     def split(self, name: str) -> FileSplit:
         part = "val" if name == "test" else "train"
         paths = [path for path, _ in self._files[part]]

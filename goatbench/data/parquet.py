@@ -145,6 +145,10 @@ class ImageParquetSource:
             whole.update(self._index[part][1])
         return whole.hexdigest()
 
+    @property
+    def files(self) -> list[Path]:
+        return [self._root / shard for shards in self._shards.values() for shard in shards]
+
     def split(self, name: str) -> ParquetSplit:
         part = "val" if name == "test" else "train"
         (rows, labels), shards = self._index[part], self._shards[part]

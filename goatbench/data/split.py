@@ -39,7 +39,8 @@ class ImageSource(Protocol):
     """Constructed as `Source(root, class_map)`, both None or a path. Importing and constructing it needs no torch.
 
     fingerprint: hex hash of the content and its labels; of what is not test alone, a source with exchangeable test images may have a
-    training_fingerprint. origin: 'real: ...' or 'synthetic: ...' in one line.
+    training_fingerprint. Where it is of names and sizes alone, `files` are those whose contents `data check` compares, in a fixed order.
+    origin: 'real: ...' or 'synthetic: ...' in one line.
     mean, std: one value a native channel, on the scale 0 to 1.
     """
 

@@ -139,6 +139,10 @@ class ImageWebdatasetSource:
                 whole.update(f"{size}\0{self._classes[label]}\0".encode() + name + b"\n")
         return whole.hexdigest()
 
+    @property
+    def files(self) -> list[Path]:
+        return [self._root / shard for shards in self._shards.values() for shard in shards]
+
     def split(self, name: str) -> TarSplit:
         part = "val" if name == "test" else "train"
         (places, names, labels), shards = self._index[part], self._shards[part]

@@ -136,6 +136,23 @@ def test_images_are_counted_by_class_and_tried(tmp_path, capsys, broken):
     assert ("1 of 2 images tried cannot be read" in out) == broken
 
 
+def test_contents_of_images_are_compared_with_those_of_the_first_check(tmp_path, capsys):
+    asked = "data", "check", "imagenet_folder", f"data.root={image_tree(tmp_path / 'tree')}"
+    code, out, _ = call(capsys, *asked)
+    assert code == 0 and "ok       contents: 10 files, hash " in out and "noted; the next check compares" in out
+    code, out, _ = call(capsys, *asked)
+    assert code == 0 and "as at the first check" in out
+    changed = tmp_path / "tree" / "train" / "dog" / "2.png"
+    changed.write_bytes(changed.read_bytes()[:-1] + b"x")
+    code, out, _ = call(capsys, *asked)
+    assert code == 1 and f"broken   contents: 1 of 10 files are not what they were at the first check: {changed}; " in out
+    (noted,) = (tmp_path / "cache" / "images").glob("*.npy")
+    assert f"remove {noted}" in out
+    noted.unlink()
+    assert call(capsys, *asked)[0] == 0
+    assert "contents: all are in the fingerprint" in call(capsys, "data", "check", "fashion_mnist")[1]
+
+
 PLACES = {0: "n01440764", 1: "n01443537", 207: "n02099601", 388: "n02510455", 999: "n15075141"}  # published, e.g. 207 golden retriever
 
 
