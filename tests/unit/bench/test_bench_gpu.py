@@ -41,14 +41,15 @@ def test_every_part_runs_and_keeps_its_bounds(found):
 
 
 def test_the_bounds_hold_at_the_sizes_of_the_script():
-    """A rounding error that grows with the length is none at 64 tokens. Seen: the slope's gradient, far beyond a bound that held there."""
+    """A rounding error that grows with the length is none at 64 tokens. Seen: the slope's gradient, far beyond a bound that held there;
+    and then 0.11 in one process and 0.53 in another (bound 0.5), of a draw in which it all but cancels."""
     real, found = gpu.Settings(), gpu.Found()
     assert (real.tokens, real.key_tokens) == (1024, 65_536) and {1024, 32_768} <= {tokens for _, tokens in real.shapes}
     jobs = gpu.jobs_of(real, CPU)
     for label in ("kernel sdpa, goat, bf16", "kernel sdpa, goat, fp16", "key term"):
         jobs[label](found)
     assert len(found.results) == 10 and not [r for r in found.results if r.verdict != "PASS"]
-    assert all(0 < r.value < 0.5 for r in found.results)
+    assert all(0 < r.value < 0.1 for r in found.results)
 
 
 def test_the_command_prints_and_writes_its_record(tmp_path, capsys):
