@@ -1,24 +1,30 @@
 """Every row on every task for real, at scale smoke, in one process: what `goatbench.matrix` says runs is trained, measured, recorded.
 
-    python -m goatbench.rehearsal [ROW ...]      into runs/rehearsal; stopped, the same command goes on
+    python -m goatbench.rehearsal [ROW ...] [--out FILE]      into runs/rehearsal; stopped, the same command goes on
 
-By hand: a core is busy with all of it for most of an hour. Exit code 1 if an outcome is not that of the matrix.
+By hand: all of it takes about half an hour of one core. Exit code 1 if an outcome is not that of the matrix.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import product
+from pathlib import Path
 
+import torch
+
+from .bench.record import now, record_bytes, writable, write
 from .compose import Composed
 from .elsewhere import finished_run
 from .errors import UsageError
 from .execute import execute, job_key
 from .matrix import OK, SCALE, UNDEFINED, Pairs
 from .progress import Progress
+from .records.environment import describe_environment
 from .records.record import Status
 
 RUNS_DIR = "runs/rehearsal"
@@ -50,12 +56,33 @@ def differences(pairs: Pairs, rows: Sequence[str]) -> Iterator[str]:
             progress.advance(1)
 
 
-def main(rows: Sequence[str]) -> int:
-    pairs = Pairs()
-    found = 0
-    for line in differences(pairs, rows or pairs.rows):
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m goatbench.rehearsal", description=__doc__.splitlines()[0])
+    parser.add_argument("rows", nargs="*", metavar="ROW", help="rows of `goatbench list attentions`; default: all")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="also write a record: how many pairs, and what ends otherwise")
+    asked = parser.parse_args(arguments)
+    try:
+        return rehearse(asked.rows, writable(asked.out))
+    except UsageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def rehearse(asked: Sequence[str], out: Path | None) -> int:
+    pairs, started = Pairs(), now()
+    for row in asked:
+        pairs.composer.tree.check("attention", row)
+    rows = asked or pairs.rows
+    found = []
+    for line in differences(pairs, rows):
         print(line, flush=True)
-        found += 1
+        found.append(line)
+    if out is not None:
+        said = [pairs.outcome(*pair).partition(" ")[0] for pair in product(rows, pairs.tasks)]
+        counts = {"rows": len(rows), "tasks": len(pairs.tasks), "ok": said.count(OK), "not defined": said.count(UNDEFINED)}
+        counts["refused"] = len(said) - counts["ok"] - counts["not defined"]
+        environment = describe_environment(torch.get_num_threads())
+        write(out, record_bytes("rehearsal", started, environment, matrix=counts, differences=found))
     return 1 if found else 0
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from goatbench import rehearsal
@@ -48,6 +50,25 @@ def test_what_ends_otherwise_is_told(found, lines, monkeypatch, capsys):
     ran = {("a", "s"): OK, ("a", "t"): OK, ("b", "s"): "it cannot"} | found
     monkeypatch.setattr(rehearsal, "outcome", lambda pairs, row, task: ran.pop((row, task)))
     assert list(rehearsal.differences(Said(), ["a", "b"])) == lines and not ran
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_record_counts_the_pairs_and_names_what_ends_otherwise(tmp_path, monkeypatch, capsys, broken):
+    monkeypatch.setattr(rehearsal, "Pairs", Said)
+    ends = {("a", "s"): "failed: it broke" if broken else OK, ("a", "t"): OK, ("b", "s"): "it cannot"}
+    monkeypatch.setattr(rehearsal, "outcome", lambda pairs, row, task: ends[row, task])
+    out = tmp_path / "rehearsal.json"
+    assert rehearsal.main(["--out", str(out)]) == broken
+    record = json.loads(out.read_text())
+    assert record["matrix"] == {"rows": 2, "tasks": 2, "ok": 2, "refused": 1, "not defined": 1}
+    assert record["differences"] == (["a on s: failed: it broke (the matrix: ok)"] if broken else [])
+    capsys.readouterr()
+    assert rehearsal.main(["--out", str(out)]) == 2 and "the file exists" in capsys.readouterr().err
+
+
+def test_a_row_that_nobody_has_is_one_line(capsys):
+    assert rehearsal.main(["ropee"]) == 2
+    assert "did you mean 'rope'?" in capsys.readouterr().err
 
 
 def test_a_refusal_is_an_outcome(tmp_path, monkeypatch):
