@@ -67,3 +67,20 @@ def test_a_stream_that_is_closed_from_the_start_is_no_error():
     command = f"{shlex.quote(sys.executable)} -m goatbench list scales"
     done = subprocess.run(["sh", "-c", f"{command} >&-; echo $?; {command} 2>&-"], capture_output=True, text=True, timeout=60)
     assert done.stderr == "" and done.stdout.startswith("0\n") and "embedded" in done.stdout
+
+
+def test_ctrl_c_while_the_modules_of_the_command_line_are_imported_is_one_line():
+    script = """
+    import os, signal, sys
+    from goatbench import __main__ as command
+
+    class CtrlC:
+        def find_spec(self, name, *_):
+            if name == "goatbench.options":
+                os.kill(os.getpid(), signal.SIGINT)
+
+    sys.meta_path.insert(0, CtrlC())
+    command.console()
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "goatbench: interrupted\n")
