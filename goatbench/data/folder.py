@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from PIL import Image
 from ..errors import UsageError
 from .class_map import classes_of
 from .decode import decode
-from .split import IMAGENET_MEAN, IMAGENET_STD, held_out, stable_hash
+from .split import FileImages
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
 
@@ -41,7 +41,7 @@ class FileSplit:
         return FileSplit(self._root, self._paths[indices], self.labels[indices], self.ids[indices])
 
 
-class ImageFolderSource:
+class ImageFolderSource(FileImages):
     """Class folders under root/train and root/val (or root/validation).
 
     train, validation: the training folder without, and with only, a fixed 1% chosen by path ("minival"): models are selected on
@@ -50,7 +50,6 @@ class ImageFolderSource:
     """
 
     name = "image_folder"
-    mean, std = IMAGENET_MEAN, IMAGENET_STD
     origin = "real: a local image folder; validation = fixed 1% of train by path, test = val"
 
     def __init__(self, root: str | None = None, class_map: str | None = None) -> None:
@@ -73,15 +72,7 @@ class ImageFolderSource:
         """part -> [(path relative to the part's folder, size in bytes)], sorted."""
         return {part: sorted(_images_below(folder)) for part, folder in self._parts.items()}
 
-    @cached_property
-    def fingerprint(self) -> str:
-        return self._hash(self._files)
-
-    @cached_property
-    def training_fingerprint(self) -> str:
-        return self._hash(["train"])
-
-    def _hash(self, parts: Iterable[str]) -> str:
+    def _hash(self, parts: Sequence[str]) -> str:
         whole = hashlib.sha256()
         for part in parts:
             for path, size in self._files[part]:
@@ -94,18 +85,12 @@ class ImageFolderSource:
         return [self._parts[part] / path for part, found in self._files.items() for path, _ in found]
 
     def split(self, name: str) -> FileSplit:
-        part = "val" if name == "test" else "train"
+        part = self._part(name)
         paths = [path for path, _ in self._files[part]]
-        if part == "train":
-            paths = [path for path, held in zip(paths, held_out(paths), strict=True) if held == (name == "validation")]
-        if not paths:
-            raise UsageError(f"{self._parts[part]}: too few images: none is left for the split {name}")
-        return FileSplit(
-            str(self._parts[part]),
-            np.array([os.fsencode(path) for path in paths]),
-            np.array([self._classes[path.split("/", 1)[0]] for path in paths], np.int64),
-            np.array([stable_hash(f"{part}/{path}") for path in paths], np.int64),
-        )
+        keep, ids = self._chosen(name, paths, self._parts[part])
+        paths = [paths[k] for k in keep]
+        labels = np.array([self._classes[path.split("/", 1)[0]] for path in paths], np.int64)
+        return FileSplit(str(self._parts[part]), np.array([os.fsencode(path) for path in paths]), labels, ids)
 
 
 def _class_folders(folder: Path) -> list[str]:

@@ -6,20 +6,27 @@ from collections.abc import Callable, Iterable, Set
 from pathlib import Path
 
 from ..errors import UsageError
+from .split import FileImages
 
 
-def find_shards(
-    root: str, suffix: str, parts: dict[str, Iterable[str]], is_of: Callable[[str, str], bool]
-) -> tuple[Path, dict[str, tuple[str, ...]]]:
-    """(`root`/data if it is there, else `root`; part -> file names in order). parts: part -> patterns that is_of(name, part) decides by;
-    UsageError with them where a part has no file."""
-    folder = Path(root, "data") if Path(root, "data").is_dir() else Path(root)
-    names = sorted(path.name for path in folder.glob(f"*{suffix}"))
-    shards = {part: tuple(name for name in names if is_of(name, part)) for part in parts}
-    for part, found in shards.items():
-        if not found:
-            raise UsageError(f"{folder}: no {' or '.join(parts[part])}")
-    return folder, shards
+class ShardImages(FileImages):
+    """Shards in `root`/data if that is there, else in `root`. parts: part -> patterns that is_of(name, part) decides by; UsageError with
+    them where a part has no file."""
+
+    def __init__(self, root: str, suffix: str, parts: dict[str, Iterable[str]], is_of: Callable[[str, str], bool]) -> None:
+        self._root = Path(root, "data") if Path(root, "data").is_dir() else Path(root)
+        names = sorted(path.name for path in self._root.glob(f"*{suffix}"))
+        self._shards = {part: tuple(name for name in names if is_of(name, part)) for part in parts}
+        for part, found in self._shards.items():
+            if not found:
+                raise UsageError(f"{self._root}: no {' or '.join(parts[part])}")
+
+    @property
+    def files(self) -> list[Path]:
+        return [self._root / shard for shards in self._shards.values() for shard in shards]
+
+    def _sizes(self, part: str) -> bytes:
+        return "".join(f"{part}\0{shard}\0{(self._root / shard).stat().st_size}\n" for shard in self._shards[part]).encode()
 
 
 def check_numbering(folder: Path, train: Set[int], val: Set[int]) -> None:

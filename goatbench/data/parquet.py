@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,7 @@ from PIL import Image
 
 from ..errors import UsageError
 from .decode import UnreadableImageError, decode
-from .image_shards import check_numbering, find_shards
-from .split import IMAGENET_MEAN, IMAGENET_STD, held_out, stable_hash
+from .image_shards import ShardImages, check_numbering
 
 PREFIXES = {"train": ("train-", "train."), "val": ("validation-", "validation.", "val-", "val.")}
 
@@ -85,7 +84,7 @@ class ParquetSplit:
         return ParquetSplit(self._root, self._shards, self._rows[indices], self.labels[indices], self.ids[indices])
 
 
-class ImageParquetSource:
+class ImageParquetSource(ShardImages):
     """Shards train-*.parquet and validation-*.parquet (or val-*) in `root` or `root`/data; labels are class indices.
 
     train, validation, test: as in an image folder, minival chosen by "<shard>:<row>". fingerprint: hash of the shards' names, sizes
@@ -93,7 +92,6 @@ class ImageParquetSource:
     """
 
     name = "image_parquet"
-    mean, std = IMAGENET_MEAN, IMAGENET_STD
     origin = "real: local parquet shards; validation = fixed 1% of train by shard and row, test = validation shards"
 
     def __init__(self, root: str | None = None, class_map: str | None = None) -> None:
@@ -103,7 +101,7 @@ class ImageParquetSource:
             raise UsageError("image_parquet takes no class_map: its labels are class indices")
         _pyarrow_parquet()
         shown = {part: [f"{prefix}*.parquet" for prefix in prefixes[::2]] for part, prefixes in PREFIXES.items()}
-        self._root, self._shards = find_shards(root, ".parquet", shown, lambda name, part: name.startswith(PREFIXES[part]))
+        super().__init__(root, ".parquet", shown, lambda name, part: name.startswith(PREFIXES[part]))
 
     @cached_property
     def _index(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -129,34 +127,15 @@ class ImageParquetSource:
     def class_names(self) -> tuple[str, ...]:
         return tuple(str(k) for k in range(1 + max(int(labels.max()) for _, labels in self._index.values())))
 
-    @cached_property
-    def fingerprint(self) -> str:
-        return self._hash(self._shards)
-
-    @cached_property
-    def training_fingerprint(self) -> str:
-        return self._hash(["train"])
-
-    def _hash(self, parts: Iterable[str]) -> str:
+    def _hash(self, parts: Sequence[str]) -> str:
         whole = hashlib.sha256()
         for part in parts:
-            for shard in self._shards[part]:
-                whole.update(f"{part}\0{shard}\0{(self._root / shard).stat().st_size}\n".encode())
+            whole.update(self._sizes(part))
             whole.update(self._index[part][1])
         return whole.hexdigest()
 
-    @property
-    def files(self) -> list[Path]:
-        return [self._root / shard for shards in self._shards.values() for shard in shards]
-
     def split(self, name: str) -> ParquetSplit:
-        part = "val" if name == "test" else "train"
+        part = self._part(name)
         (rows, labels), shards = self._index[part], self._shards[part]
-        names = [f"{shards[shard]}:{group}:{row}" for shard, group, row in rows.tolist()]
-        keep = np.arange(len(names))
-        if part == "train":
-            keep = keep[held_out(names) == (name == "validation")]
-        if not len(keep):
-            raise UsageError(f"{self._root}: too few images: none is left for the split {name}")
-        ids = np.array([stable_hash(f"{part}/{names[i]}") for i in keep], np.int64)
+        keep, ids = self._chosen(name, [f"{shards[shard]}:{group}:{row}" for shard, group, row in rows.tolist()], self._root)
         return ParquetSplit(str(self._root), shards, rows[keep], labels[keep], ids)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 from PIL import Image
+
+from ..errors import UsageError
 
 SPLITS = ("train", "validation", "test")
 
@@ -68,6 +73,37 @@ class ArraySplit:
 
     def take(self, indices: np.ndarray) -> ArraySplit:
         return ArraySplit(self.array[indices], self.labels[indices], self.ids[indices])
+
+
+class FileImages:
+    """What sources of images in files share: parts train and val, of which train is split by the images' names, and fingerprints of names,
+    sizes and labels."""
+
+    mean, std = IMAGENET_MEAN, IMAGENET_STD
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return self._hash(("train", "val"))
+
+    @cached_property
+    def training_fingerprint(self) -> str:
+        return self._hash(("train",))
+
+    def _hash(self, parts: Sequence[str]) -> str:
+        raise NotImplementedError
+
+    @staticmethod
+    def _part(split: str) -> str:
+        return "val" if split == "test" else "train"
+
+    def _chosen(self, split: str, names: list[str], where: Path) -> tuple[np.ndarray, np.ndarray]:
+        """names: of all images of the split's part, in `where`. Which of them are in the split, and their ids. UsageError if none is."""
+        part, keep = self._part(split), np.arange(len(names))
+        if part == "train":
+            keep = keep[held_out(names) == (split == "validation")]
+        if not len(keep):
+            raise UsageError(f"{where}: too few images: none is left for the split {split}")
+        return keep, np.array([stable_hash(f"{part}/{names[k]}") for k in keep], np.int64)
 
 
 def balanced_order(labels: np.ndarray) -> np.ndarray:

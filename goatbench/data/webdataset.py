@@ -10,7 +10,7 @@ import hashlib
 import io
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -20,8 +20,7 @@ from PIL import Image
 from ..errors import UsageError
 from .class_map import classes_of
 from .decode import UnreadableImageError, decode
-from .image_shards import check_numbering, find_shards
-from .split import IMAGENET_MEAN, IMAGENET_STD, held_out, stable_hash
+from .image_shards import ShardImages, check_numbering
 from .tar_index import index_shards
 
 PARTS = {"train": ("train",), "val": ("validation", "val")}  # a word of a shard's name: imagenet1k-train-0000.tar
@@ -56,7 +55,7 @@ class TarSplit:
         return TarSplit(self._root, self._shards, self._places[indices], self._names[indices], self.labels[indices], self.ids[indices])
 
 
-class ImageWebdatasetSource:
+class ImageWebdatasetSource(ShardImages):
     """Shards *train*.tar and *validation*.tar (or *val*.tar) in `root` or `root`/data.
 
     train, validation, test: as in an image folder, minival chosen by "<shard>:<member>". Classes: the indices in .cls, with the
@@ -66,7 +65,6 @@ class ImageWebdatasetSource:
     """
 
     name = "image_webdataset"
-    mean, std = IMAGENET_MEAN, IMAGENET_STD
     origin = "real: local tar shards; validation = fixed 1% of train by shard and member, test = validation shards"
 
     def __init__(self, root: str | None = None, class_map: str | None = None) -> None:
@@ -74,9 +72,7 @@ class ImageWebdatasetSource:
             raise UsageError("image_webdataset needs data.root=FOLDER, with *train*.tar and *validation*.tar")
         self._class_map = class_map
         shown = {part: [f"*{word}*.tar" for word in words] for part, words in PARTS.items()}
-        self._root, self._shards = find_shards(
-            root, ".tar", shown, lambda name, part: not set(re.split(r"[-_.]", name)).isdisjoint(PARTS[part])
-        )
+        super().__init__(root, ".tar", shown, lambda name, part: not set(re.split(r"[-_.]", name)).isdisjoint(PARTS[part]))
 
     @cached_property
     def _index(self) -> dict[str, tuple[np.ndarray, np.ndarray, list[str]]]:
@@ -121,37 +117,19 @@ class ImageWebdatasetSource:
         every = [next(iter(found)) if len(found) == 1 else "" for found in wnids.values()]
         return tuple(every) if all(every) and len(set(every)) == len(every) else tuple(map(str, wnids))
 
-    @cached_property
-    def fingerprint(self) -> str:
-        return self._hash(self._shards)
-
-    @cached_property
-    def training_fingerprint(self) -> str:
-        return self._hash(["train"])
-
-    def _hash(self, parts: Iterable[str]) -> str:
+    def _hash(self, parts: Sequence[str]) -> str:
         whole = hashlib.sha256()
         for part in parts:
-            for shard in self._shards[part]:
-                whole.update(f"{part}\0{shard}\0{(self._root / shard).stat().st_size}\n".encode())
+            whole.update(self._sizes(part))
             places, names, labels = self._index[part]
             for (_, _, size), name, label in zip(places.tolist(), names.tolist(), labels, strict=True):
                 whole.update(f"{size}\0{self._classes[label]}\0".encode() + name + b"\n")
         return whole.hexdigest()
 
-    @property
-    def files(self) -> list[Path]:
-        return [self._root / shard for shards in self._shards.values() for shard in shards]
-
     def split(self, name: str) -> TarSplit:
-        part = "val" if name == "test" else "train"
+        part = self._part(name)
         (places, names, labels), shards = self._index[part], self._shards[part]
         called = [f"{shards[shard]}:{os.fsdecode(member)}" for (shard, _, _), member in zip(places.tolist(), names.tolist(), strict=True)]
-        keep = np.arange(len(called))
-        if part == "train":
-            keep = keep[held_out(called) == (name == "validation")]
-        if not len(keep):
-            raise UsageError(f"{self._root}: too few images: none is left for the split {name}")
-        ids = np.array([stable_hash(f"{part}/{called[i]}") for i in keep], np.int64)
+        keep, ids = self._chosen(name, called, self._root)
         classes = np.array([self._classes[labels[i]] for i in keep], np.int64)
         return TarSplit(str(self._root), shards, places[keep], names[keep], classes, ids)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ..attention.inner.softmax import Softmax
-from ..attention.kernels.problem import Kernel, Problem
+from ..attention.kernels.problem import Problem, Wrapped
 from ..attention.kernels.reference import dense_logits
 from ..attention.log_prior import Bias, LogPrior
 from ..attention.mask import BoundMask
@@ -90,20 +90,12 @@ def require_softmax(net: Backbone) -> None:
             raise ValueError(f"{type(layer.inner).__name__} has no rows of probabilities that one softmax makes: no attention statistics")
 
 
-class _Watching:
-    """A kernel that adds up, beside its work, what `attention_stats` reports of one layer."""
+@dataclass(slots=True)
+class _Watching(Wrapped):
+    """Adds up what `attention_stats` reports of one layer."""
 
-    name: ClassVar[str] = "watching"
-
-    def __init__(self, kernel: Kernel, recent: int) -> None:
-        self.kernel, self.recent = kernel, recent
-        self.sums: _Sums | None = None
-
-    def objections(self, problem: Problem) -> tuple[str, ...]:
-        return self.kernel.objections(problem)
-
-    def describe(self, problem: Problem) -> str:
-        return self.kernel.describe(problem)
+    recent: int
+    sums: _Sums | None = None
 
     def __call__(self, problem: Problem) -> tuple[Tensor, Tensor | None]:
         assert self.sums is None, "one call of a layer's kernel a forward pass"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from ..attention.kernels.problem import Kernel, Problem
+from ..attention.kernels.problem import Problem, Wrapped
 from ..attention.kernels.reference import dense_logits, weights_and_lse
 from .attention_stats import require_softmax
 
@@ -35,20 +35,10 @@ def mean_attention(net: Backbone, tokens: Tensor) -> Tensor:
     return kept.rows[:, -tokens.shape[1] :, -tokens.shape[1] :].cpu()
 
 
-class _Keeping:
-    """A kernel that keeps, beside its work, the mean of its rows of attention."""
+class _Keeping(Wrapped):
+    """Keeps the mean of its rows of attention."""
 
-    name: ClassVar[str] = "keeping"
-
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
-        self.rows: Tensor
-
-    def objections(self, problem: Problem) -> tuple[str, ...]:
-        return self.kernel.objections(problem)
-
-    def describe(self, problem: Problem) -> str:
-        return self.kernel.describe(problem)
+    rows: Tensor
 
     def __call__(self, problem: Problem) -> tuple[Tensor, Tensor | None]:
         self.rows = weights_and_lse(dense_logits(problem, torch.float64), problem.prior.sink)[0].mean(0)  # [H, Q, K]

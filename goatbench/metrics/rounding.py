@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from ..attention.cache import FullCache
 from ..attention.inner.multi_token import MultiToken
 from ..attention.kernels.fold import fold, row_offset
-from ..attention.kernels.problem import Kernel, Problem
+from ..attention.kernels.problem import Problem, Wrapped
 from ..attention.kernels.reference import per_query_head
 from ..attention.layer import SelfAttention
 from ..attention.log_prior import LogPrior
@@ -171,20 +170,10 @@ def _projections(layer: SelfAttention) -> tuple[nn.Module, nn.Module, nn.Module]
     return layer.q_proj, layer.k_proj, layer.v_proj
 
 
-class _Watching:
-    """A kernel that keeps the problem it was given."""
+class _Watching(Wrapped):
+    """Keeps the problem it was given."""
 
-    name: ClassVar[str] = "watching"
-
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
-        self.problem: Problem
-
-    def objections(self, problem: Problem) -> tuple[str, ...]:
-        return self.kernel.objections(problem)
-
-    def describe(self, problem: Problem) -> str:
-        return self.kernel.describe(problem)
+    problem: Problem
 
     def __call__(self, problem: Problem) -> tuple[Tensor, Tensor | None]:
         self.problem = problem

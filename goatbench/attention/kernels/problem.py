@@ -44,3 +44,20 @@ class Kernel(Protocol):
         ...
 
     def __call__(self, problem: Problem) -> tuple[Tensor, Tensor | None]: ...
+
+
+@dataclass(slots=True)
+class Wrapped:
+    """A kernel that does something beside the work of another. Subclasses call `self.kernel(problem)`."""
+
+    kernel: Kernel
+
+    @property
+    def name(self) -> str:
+        return self.kernel.name
+
+    def objections(self, problem: Problem) -> tuple[str, ...]:
+        return self.kernel.objections(problem)
+
+    def describe(self, problem: Problem) -> str:
+        return self.kernel.describe(problem)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .flash import Flash
 from .flex import Flex
-from .problem import Kernel, Problem
+from .problem import Kernel, Problem, Wrapped
 from .reference import Reference
 from .sdpa import Sdpa
 
@@ -50,26 +50,15 @@ class Auto:
 
 
 @dataclass(slots=True)
-class Recording:
+class Recording(Wrapped):
     """A kernel that notes in `used` what really ran (`describe`), for the record of a run; ValueError if it objects.
 
     The description is made once for each kind of problem (shapes, dtypes, what the prior holds), so that training does not pay
     for it. Inside torch.compile nothing is noted: run one batch eagerly.
     """
 
-    kernel: Kernel
     used: set[str] = field(default_factory=set)
     _seen: set[tuple] = field(default_factory=set, repr=False)
-
-    @property
-    def name(self) -> str:
-        return self.kernel.name
-
-    def objections(self, problem: Problem) -> tuple[str, ...]:
-        return self.kernel.objections(problem)
-
-    def describe(self, problem: Problem) -> str:
-        return self.kernel.describe(problem)
 
     def __call__(self, problem: Problem) -> tuple[Tensor, Tensor | None]:
         if not torch.compiler.is_compiling():
