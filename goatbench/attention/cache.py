@@ -32,7 +32,7 @@ class KVCache(Protocol):
         """Append the new tokens of one layer; return all its tokens, their positions (keys), and those of the queries."""
         ...
 
-    def chunk(self, scheme: PositionScheme) -> StreamChunk | TextChunk | None:
+    def chunk(self, scheme: PositionScheme, num_past_queries: int) -> StreamChunk | TextChunk | None:
         """How the tokens of the latest update attend if not all of them look at the same ones in their positions; None: as usual."""
         ...
 
@@ -61,7 +61,7 @@ class FullCache:
         self._layers = {}
         self._positions = _PositionLog()
 
-    def chunk(self, scheme: PositionScheme) -> StreamChunk | TextChunk | None:
+    def chunk(self, scheme: PositionScheme, num_past_queries: int) -> StreamChunk | TextChunk | None:
         return None
 
     def update(self, layer_index: int, tokens: dict[str, Tensor], positions: Positions) -> tuple[dict[str, Tensor], Positions, Positions]:

@@ -104,7 +104,7 @@ class SelfAttention(nn.Module):
             tokens, key_positions, positions = cache.update(self.layer_index, {"k": k, "v": v, **state}, positions)
             k, v = tokens.pop("k"), tokens.pop("v")
             state = tokens
-            chunk = cache.chunk(scheme)
+            chunk = cache.chunk(scheme, self.inner.num_past_queries)
             if chunk is not None:
                 return self._attend_chunk(x, q, k, v, state, mask, chunk)
             past = min(self.inner.num_past_queries, key_positions.num_tokens - positions.num_tokens)

@@ -96,11 +96,16 @@ class SinkWindowCache:
         keys, queries = self._places
         return {name: streams[name].append(t) for name, t in tokens.items()}, keys, queries
 
-    def chunk(self, scheme: PositionScheme) -> StreamChunk | TextChunk | None:
+    def chunk(self, scheme: PositionScheme, num_past_queries: int) -> StreamChunk | TextChunk | None:
         """How the present step's queries are served if they do not all look at the same tokens; ValueError if they cannot be."""
         found = streaming_objection(scheme, self.renumber)
         if found is not None:
             raise ValueError(found)
+        if num_past_queries and not self.renumber:
+            raise ValueError(
+                f"the inner attention works on {num_past_queries} queries before the present one, of which each has keys that the cache has "
+                "evicted since (streaming in text positions)"
+            )
         return self._chunk
 
     def _move_to(self, seen: int, num_new: int, device: torch.device) -> None:
