@@ -247,7 +247,7 @@ def _task(name: str, headline: int, summary: str, expected_time: dict[str, str])
             column_details=("resize_side",),
             row_conditions=("coords",),
             headline_rows={"coords": ("raw", "resampled", "none")},
-            controls=("nope", "goat_sink", "sink_scalar"),
+            controls=("nope", "goat_sink", "sink_scalar", "softmax1"),
             expected_time=expected_time,
             source="arXiv 2403.13298 (RoPE-ViT), arXiv 2405.13985 (LookHere), arXiv 2601.15380 (GOAT)",
         )

@@ -103,8 +103,8 @@ class SinkWindowCache:
             raise ValueError(found)
         if num_past_queries and not self.renumber:
             raise ValueError(
-                f"the inner attention works on {num_past_queries} queries before the present one, of which each has keys that the cache has "
-                "evicted since (streaming in text positions)"
+                f"the inner attention works on {num_past_queries} queries before the present one, each of which has keys that the cache "
+                "has evicted since (streaming in text positions)"
             )
         return self._chunk
 

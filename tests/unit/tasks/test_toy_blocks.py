@@ -61,3 +61,13 @@ def test_nothing_is_dropped(attention):
         training, evaluation = net.train()(tokens), net.eval()(tokens)
     assert torch.equal(training, evaluation)
     assert not [m for m in net.modules() if isinstance(m, torch.nn.modules.dropout._DropoutNd)]
+
+
+def test_scale_paper_is_the_published_setting():
+    """arXiv 2504.00927, section 4.1, and its released configuration; the base is that of the command in the scale's file."""
+    spec = compose(["task=toy_blocks", "scale=paper", "attention=mta_conv", "attention.options.base=1.0e+5"]).spec
+    model, training = spec.model, spec.training
+    assert (model.depth, model.num_heads, model.embed_dim, model.tie_embeddings) == (4, 2, 256, True)
+    assert model.seq_len == 52 * 6 + 2 + 5 - 1 and spec.attention.options["base"] == 1e5
+    assert (training.batch_size, training.epochs * spec.data.num_train) == (64, 100_000 * 64)
+    assert (training.default_learning_rate, training.betas[1], training.weight_decay, training.warmup_fraction) == (1e-4, 0.98, 0, 0.01)
