@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
-from attention_cases import LINES, MODEL, POSITION, make_layer, run, tokens
+from attention_cases import LINES, MODEL, OPTIONS, POSITION, make_layer, run, tokens
 
 from goatbench.attention.mask import Mask
 from goatbench.attention.positions import Positions
 from goatbench.attention.sink_window_cache import SinkWindowCache
 from goatbench.models import Decoder
 from goatbench.models.streaming import streaming
+from goatbench.training.live_storages import LiveStorages
 
 CAUSAL = Mask(causal=True)
 ROWS = [name for name in LINES if name not in ("learned_absolute", "sinusoidal") and "sink_token" not in name]
@@ -37,3 +40,22 @@ def test_earlier_queries_whose_keys_are_evicted_are_refused_in_text_positions(na
     net = Decoder(POSITION[name], vocab_size=5, num_scored=5, seq_len=16, embed_dim=32, depth=2, num_heads=2, mlp_ratio=2.0, **MODEL[name])
     how, why = streaming(net, renumber=False)
     assert how == "no" and "text positions" in why and streaming(net)[0] == "tokens"
+
+
+@pytest.mark.parametrize("renumber", [True, False])
+@pytest.mark.parametrize("chunk", [1, 16])
+@pytest.mark.parametrize("name", ["rope", "alibi", "goat"])
+def test_nothing_at_all_grows_with_a_stream(name, chunk, renumber):
+    """Every storage that is alive between steps, of the cache and of what else a model remembers."""
+    net = Decoder(name, OPTIONS.get(name), vocab_size=5, num_scored=5, seq_len=16, embed_dim=32, depth=2, num_heads=2, mlp_ratio=2.0)
+    cache, levels = SinkWindowCache(4, 28, renumber), []
+    ids = torch.zeros(1, 200 * chunk, dtype=torch.int64)
+    with torch.no_grad(), LiveStorages() as live:
+        start = 0
+        for size in cache.steps(ids.shape[1], chunk):
+            net.hidden(ids[:, start : start + size], cache=cache)
+            start += size
+            gc.collect(0)
+            levels.append(live.level)
+    half = len(levels) // 2
+    assert max(levels[half:]) <= max(levels[:half])

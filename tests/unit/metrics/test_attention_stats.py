@@ -19,6 +19,7 @@ from goatbench.training.live_storages import LiveStorages
 LENGTH, RECENT = 33, 8
 FIELDS = ("first_mass", "max_mass", "entropy_nats", "entropy_share", "recent_mass", "sink_mass", "distance", "distance_share")
 NAMES = ["nope", "rope", "goat", "goat_reference", "alibi", "t5", "bam", "sink_scalar"]  # content, lanes, biases, a temperature, a sink
+NAMES += ["fox", "cable", "alibi+sink_scalar", "goat+sink_scalar"]  # terms of single tokens, lanes of a row beside a sink
 
 
 def decoder(name: str, **sizes) -> Decoder:
@@ -50,7 +51,7 @@ def dense_rows(net: Decoder, ids: torch.Tensor) -> tuple[list[torch.Tensor], tor
         heads = lambda t, n: t.unflatten(-1, (n, -1)).transpose(1, 2)
         q = attn.scheme.rotate(heads(attn.q_proj(y), attn.head_layout.num_q), positions, Role.QUERY)
         k = attn.scheme.rotate(heads(attn.k_proj(y), attn.head_layout.num_k), positions, Role.KEY)
-        prior, temperature = attn.scheme.prior(positions, positions), attn.scheme.temperature(positions)
+        prior, temperature = attn.scheme.prior(positions, positions, attn.scheme.token_state(y)), attn.scheme.temperature(positions)
         q = q if temperature is None else q * temperature[..., None]
         logits = q @ k.transpose(-1, -2) * attn.scale + prior.dense(2, length, length, dtype=torch.float64)
         logits = logits.masked_fill(torch.ones(length, length).triu(1).bool(), -math.inf)
@@ -97,7 +98,7 @@ def test_blocks_equal_a_dense_softmax(name, block_logits, monkeypatch):
         torch.testing.assert_close(value, torch.stack([layer[field] for layer in expected]), rtol=0, atol=1e-10)
     torch.testing.assert_close(found.largest_norm, norms, rtol=1e-10, atol=0)
     assert (found.num_rows, found.num_recent_rows) == (2 * (LENGTH - 1), 2 * (LENGTH - RECENT))
-    assert (found.sink_mass > 0.01).all() if name == "sink_scalar" else (found.sink_mass.abs() < 1e-12).all()
+    assert (found.sink_mass > 0.01).all() if name.endswith("sink_scalar") else (found.sink_mass.abs() < 1e-12).all()
     assert net.training and net.blocks[0].attn.kernel.name == "auto"  # left as it was
 
 
