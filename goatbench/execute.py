@@ -142,7 +142,8 @@ def execute(composed: Composed, run_id: str | None = None, sweep_id: str | None 
 
 def _take_part(spec: RunSpec, task: Any, record: dict[str, Any]) -> None:
     """The work of a rank that is not the first. What stops it, the first is told."""
-    rank_failures.end_with_parent()
+    if rank_failures.RUN_ID in os.environ:  # Lightning has started this process
+        rank_failures.end_with_parent()
     try:
         _run(spec, task, record, None)
     except (PreemptedError, KeyboardInterrupt, SystemExit):

@@ -7,6 +7,7 @@ run's folder, and so does a rank that Lightning starts later. A restart of the s
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -16,22 +17,30 @@ from .records.layout import RECORD
 
 TRAIN, REUSE = "train", "reuse"
 POLL_SECONDS = 0.2
+TELL_AFTER_SECONDS = 10.0
 
 
-def decide(folder: Path, decision: str) -> None:
-    """The first rank's word, TRAIN or REUSE, to the others."""
-    replace_atomic(_path(folder), decision.encode())
+def decide(folder: Path, decision: str, training: str) -> None:
+    """The first rank's word, TRAIN or REUSE, to the others. training: the hash of what is trained."""
+    replace_atomic(_path(folder), f"{decision} {training}".encode())
 
 
-def decided(folder: Path) -> str:
-    """The first rank's word. Waits for it as long as that one waits for the lock; RankError if it has ended without one."""
-    is_there = False
+def decided(folder: Path, training: str) -> str:
+    """The first rank's word. Waits for it as long as that one waits for the lock; RankError if it has ended without one, and if it trains
+    something else: with other code or data, ranks would hang in each other's collectives, or train a mixture."""
+    is_there, began, is_told = False, time.monotonic(), False
     while not _path(folder).exists():
         if (folder / RECORD).exists() or (is_there and not folder.is_dir()):
             raise RankError("the first process of this run has ended: see its message")
         is_there = folder.is_dir()
+        if not is_told and time.monotonic() - began > TELL_AFTER_SECONDS:
+            is_told = True
+            print(f"waiting for the first process of this run, in {folder}: runs_dir must be one folder for all machines", file=sys.stderr)
         time.sleep(POLL_SECONDS)
-    return _path(folder).read_text()
+    decision, _, theirs = _path(folder).read_text().partition(" ")
+    if theirs != training:
+        raise RankError("this process has other code, data or settings than the first of its run: give all machines the same")
+    return decision
 
 
 def forget(folder: Path) -> None:

@@ -82,11 +82,11 @@ def _load_or_train(
     folder = Path(spec.runs_dir) / run_id
     is_one_of_several = spec.trainer.devices * spec.trainer.num_nodes > 1
     if is_one_of_several and rank > 0:
-        is_there = rank_decision.decided(folder) == rank_decision.REUSE
+        is_there = rank_decision.decided(folder, checkpoint.parent.name) == rank_decision.REUSE
     else:
         is_there = checkpoint.exists() and (not spec.retrain or _trained_by(checkpoint) == run_id)
     if is_one_of_several and rank == 0:
-        rank_decision.decide(folder, rank_decision.REUSE if is_there else rank_decision.TRAIN)
+        rank_decision.decide(folder, rank_decision.REUSE if is_there else rank_decision.TRAIN, checkpoint.parent.name)
     if is_there:
         meta = load_checkpoint(checkpoint, net)
         return meta, meta["run_id"] != run_id  # its own: the run was stopped in its evaluation and has been started again

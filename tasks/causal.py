@@ -19,6 +19,8 @@ from goatbench.records.statistics import WILSON, wilson_interval
 from goatbench.spec import RunSpec
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from goatbench.data.causal import CausalData
     from goatbench.models.decoder import Decoder
     from goatbench.training.evaluate_lm import LikelihoodResult
@@ -58,15 +60,20 @@ class CausalTask:
         return Decoder
 
     def model_info(self, spec: Any, net: Decoder) -> dict[str, Any]:
-        """Fields of records.ModelInfo but for the name; the kernels are observed on one training and one evaluation window each."""
+        """Fields of records.ModelInfo but for the name; the kernels are observed on training and evaluation windows."""
+        from functools import partial
+
         import torch
 
-        from goatbench.models import kernels_used, model_info
+        from goatbench.models import model_info
+        from goatbench.training.observing import observed_kernels
 
-        train = kernels_used(net.train(), torch.zeros(1, spec.model.seq_len, dtype=torch.int64))
-        with torch.inference_mode():
-            evaluation = kernels_used(net.eval(), torch.zeros(1, spec.model.seq_len, dtype=torch.int64))
-        return {**model_info(net), "kernel_train": train, "kernel_eval": evaluation}
+        tokens = torch.zeros(1, spec.model.seq_len, dtype=torch.int64)
+        return {**model_info(net), **observed_kernels(spec, net, device_of(spec), tokens, tokens, partial(self.beside, spec))}
+
+    def beside(self, spec: Any, tokens: Tensor) -> tuple[Any, ...]:
+        """What training gives the model beside token ids [B, K]: nothing, or positions and mask."""
+        return ()
 
     def data(self, spec: Any) -> CausalData:
         raise NotImplementedError

@@ -18,6 +18,8 @@ from goatbench.spec import TextRunSpec
 from .causal import CausalTask, by_conditions, machine_of
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from goatbench.data.text.module import TextData
     from goatbench.models.decoder import Decoder
 
@@ -45,17 +47,11 @@ class TextTask(CausalTask):
 
         return TextData(spec.data, spec.model, spec.evaluation, **machine_of(spec))
 
-    def model_info(self, spec: TextRunSpec, net: Decoder) -> dict[str, Any]:
-        found = CausalTask.model_info(self, spec, net)
-        if spec.data.packing == "documents":  # training has a mask that evaluation, of one document a window, does not need
-            import torch
+    def beside(self, spec: TextRunSpec, tokens: Tensor) -> tuple[Any, ...]:
+        """With packing=documents a mask that evaluation, of one document a window, does not need."""
+        from goatbench.attention.packing import packed
 
-            from goatbench.attention.packing import packed
-            from goatbench.models import kernels_used
-
-            tokens = torch.zeros(1, spec.model.seq_len, dtype=torch.int64)
-            found["kernel_train"] = kernels_used(net.train(), tokens, *packed(tokens > 0))
-        return found
+        return packed(tokens > 0) if spec.data.packing == "documents" else ()
 
     def train(self, spec: TextRunSpec, net: Decoder, data: TextData, checkpoint: Path, meta: dict[str, Any]) -> None:
         """As any causal decoder; with packing=documents, no document of a window sees another."""

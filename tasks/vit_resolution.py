@@ -88,19 +88,17 @@ class VisionTask:
         return net
 
     def model_info(self, spec: VisionRunSpec, net: GoatViT) -> dict[str, Any]:
-        """Fields of records.ModelInfo but for the name; the kernels are observed on one training and one evaluation image each."""
+        """Fields of records.ModelInfo but for the name; the kernels are observed on training images and the largest of evaluation."""
         import torch
 
-        from goatbench.models import kernels_used, model_info
+        from goatbench.models import model_info
+        from goatbench.training.observing import observed_kernels
 
         def image(nominal: int) -> torch.Tensor:
             return torch.zeros(1, spec.model.in_chans, *sides(spec.evaluation.pixels[nominal]))
 
-        train = kernels_used(net.train(), image(spec.evaluation.base))
-        with torch.inference_mode():
-            largest = max([spec.evaluation.base, *spec.task.resolutions])
-            evaluation = kernels_used(net.eval(), image(largest))
-        return {**model_info(net), "kernel_train": train, "kernel_eval": evaluation}
+        largest = max([spec.evaluation.base, *spec.task.resolutions])
+        return {**model_info(net), **observed_kernels(spec, net, device_of(spec), image(spec.evaluation.base), image(largest))}
 
     def train(self, spec: VisionRunSpec, net: GoatViT, data: ImageData, checkpoint: Path, meta: dict[str, Any]) -> None:
         """Trains and writes the weights of the best epoch, with meta and what training did, to `checkpoint`."""

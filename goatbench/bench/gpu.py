@@ -19,6 +19,7 @@ from ..errors import UsageError
 from ..progress import Progress
 from ..records.environment import describe_environment
 from ..training.memory import allocation_levels, cuda_levels
+from ..training.process_settings import as_in_training
 from . import arguments as parse
 from . import gpu_checks as checks
 from . import record
@@ -79,7 +80,7 @@ def main(argv: list[str], device: torch.device = CUDA, settings: Settings | None
         if out is not None:
             record.write(out, record_bytes(found, settings, device, started))
 
-    with _ended_after(END_SECONDS, found, end):
+    with _ended_after(END_SECONDS, found, end), as_in_training():
         measure(settings, device, found)
     end()
     return exit_code(found)
@@ -256,7 +257,8 @@ def record_bytes(found: Found, settings: Settings, device: torch.device, started
     gpu = {"capability": "{}.{}".format(*torch.cuda.get_device_capability(device)), "cuda": torch.version.cuda} if is_cuda else {}
     environment = describe_environment(torch.get_num_threads(), torch.cuda.get_device_name(device) if is_cuda else None, int(is_cuda))
     shapes = {f"{batch}x{tokens}": rounds for (batch, tokens), rounds in settings.shapes.items()}
-    settings_used = asdict(settings) | {"shapes": shapes, "dtype": "bf16-mixed", "clock": "wall time around a synchronised device"}
+    how = {"dtype": "bf16-mixed", "deterministic": True, "clock": "wall time around a synchronised device"}
+    settings_used = asdict(settings) | {"shapes": shapes} | how
     results = {"results": [r.as_json() for r in found.results], "seconds": found.seconds, "backends": found.backends}
     told = {"notes": found.notes, "failed": found.failed}
     return record.record_bytes("gpu", started, environment | gpu, settings=settings_used, **results, **told)

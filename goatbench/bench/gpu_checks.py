@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from collections.abc import Callable
 
 import torch
@@ -118,11 +119,13 @@ def flash_serves(name: str, tokens: int, dtype: torch.dtype, device: torch.devic
     """Forward and backward with every other backend of SDPA forbidden: '' if it runs, else torch's reason."""
     half = problem_of(*scheme_of(name, tokens, device), tokens, dtype, device)
     try:
-        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        with warnings.catch_warnings(record=True) as said, sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            warnings.simplefilter("always")
             out = Sdpa()(half)[0]
             grads = torch.autograd.grad(out.float().sum(), (half.q, half.k, half.v))
     except RuntimeError as error:
-        return str(error).strip().splitlines()[0]
+        reasons = [str(one.message).splitlines()[0] for one in said]  # the error alone says that no kernel is available, whatever the cause
+        return "; ".join([str(error).strip().splitlines()[0], *reasons])
     return "" if out.isfinite().all() and all(grad.isfinite().all() for grad in grads) else "output or gradient is not finite"
 
 

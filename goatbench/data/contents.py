@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,11 +14,10 @@ import numpy as np
 
 from ..errors import UsageError
 from ..progress import Progress
-from .cache_files import cache_root, locked, make_folder, written
+from .cache_files import cache_root, locked, make_folder, remove_unfinished, written
 
 DIGEST_BYTES = 16
 THREADS = 8  # files on a network lie far: several are asked for at once
-FILES_AT_ONCE = 256
 SAVE_EVERY_SECONDS = 30.0
 
 
@@ -32,14 +32,16 @@ class Contents:
     changed: list[Path]
 
 
-def compare_contents(files: Sequence[Path], fingerprint: str) -> Contents:
-    """Reads all files. fingerprint: of their names and sizes; whatever has it is taken for a copy of the same data, wherever it lies.
+def compare_contents(files: Sequence[Path]) -> Contents:
+    """Reads all files. Those that are called alike below their common folder, wherever that is, are taken for copies of the same data.
 
     A call that is stopped while it notes is gone on with by the next. UsageError for a file that cannot be read.
     """
-    folder = make_folder(cache_root() / "images")
-    path = folder / f"{fingerprint[:24]}.npy"
-    with locked(folder):
+    names = [os.path.relpath(path, os.path.commonpath(files)) for path in files]
+    key = hashlib.sha256("\0".join(names).encode(errors="surrogateescape")).hexdigest()
+    path = make_folder(cache_root() / "images" / key[:24]) / "contents.npy"
+    with locked(path.parent):
+        remove_unfinished(path.parent)
         noted = _read(path, len(files))
         if len(noted) != len(files):
             digests = _digests(files, noted, lambda found: _write(path, found))
@@ -51,22 +53,26 @@ def compare_contents(files: Sequence[Path], fingerprint: str) -> Contents:
 
 def _digests(files: Sequence[Path], known: np.ndarray | None = None, save: Callable[[np.ndarray], None] | None = None) -> np.ndarray:
     """uint8 [n, 16]. known: those of the first files. save: called with all so far, now and then and at the end, however that comes."""
-    found = [] if known is None else [known]
+    found = bytearray() if known is None else bytearray(known.tobytes())
     saved = time.monotonic()
-    left = files[sum(map(len, found)) :]
+    left = files[len(found) // DIGEST_BYTES :]
     with ThreadPoolExecutor(THREADS) as pool, Progress("reading contents", len(left), "file", after=2.0) as progress:
         try:
-            for start in range(0, len(left), FILES_AT_ONCE):
-                some = left[start : start + FILES_AT_ONCE]
-                found.append(np.frombuffer(b"".join(pool.map(_digest, some)), np.uint8).reshape(len(some), DIGEST_BYTES))
-                progress.advance(len(some))
+            for digest in pool.map(_digest, left):
+                found += digest
+                progress.advance(1)
                 if save and time.monotonic() - saved > SAVE_EVERY_SECONDS:
-                    save(np.concatenate(found))
+                    save(_rows(found))
                     saved = time.monotonic()
         finally:
+            pool.shutdown(wait=False, cancel_futures=True)
             if save and found:
-                save(np.concatenate(found))
-    return np.concatenate(found)
+                save(_rows(found))
+    return _rows(found)
+
+
+def _rows(digests: bytearray) -> np.ndarray:
+    return np.frombuffer(bytes(digests), np.uint8).reshape(-1, DIGEST_BYTES)
 
 
 def _digest(path: Path) -> bytes:

@@ -44,6 +44,15 @@ def determinism() -> Iterator[None]:
 
 
 @contextmanager
+def as_in_training() -> Iterator[None]:
+    """torch's deterministic algorithms, as Lightning turns them on: they decide which backends serve attention on a GPU."""
+    with determinism():
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it strict determinism refuses cuBLAS
+        torch.use_deterministic_algorithms(True)
+        yield
+
+
+@contextmanager
 def cheap_device_checks(spec: TrainerSpec) -> Iterator[None]:
     """Importing Lightning makes every `torch.cuda.is_available()` open NVIDIA's management library (so that later forks may use CUDA),
     and torch's optimizers ask in each step: 0.35 ms a step without a GPU. A training on the CPU needs no such care."""

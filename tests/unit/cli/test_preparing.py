@@ -146,10 +146,13 @@ def test_contents_of_images_are_compared_with_those_of_the_first_check(tmp_path,
     changed.write_bytes(changed.read_bytes()[:-1] + b"x")
     code, out, _ = call(capsys, *asked)
     assert code == 1 and f"broken   contents: 1 of 10 files are not what they were at the first check: {changed}; " in out
-    (noted,) = (tmp_path / "cache" / "images").glob("*.npy")
+    (noted,) = (tmp_path / "cache" / "images").rglob("*.npy")
     assert f"remove {noted}" in out
     noted.unlink()
     assert call(capsys, *asked)[0] == 0
+    changed.write_bytes(b"")
+    code, out, _ = call(capsys, *asked)
+    assert code == 1 and f"broken   contents: 1 of 10 files are empty: {changed}" in out
     assert "contents: all are in the fingerprint" in call(capsys, "data", "check", "fashion_mnist")[1]
 
 

@@ -59,10 +59,10 @@ def tar_of(root):
 @pytest.mark.parametrize("make", [folder_of, parquet_of, tar_of])
 def test_a_changed_byte_that_no_fingerprint_sees_is_found_in_a_copy(tmp_path, make):
     source = make(tmp_path / "one")
-    first = compare_contents(source.files, source.fingerprint)
+    first = compare_contents(source.files)
     assert first.is_new and not first.changed
     copy = make(tmp_path / "two")
-    again = compare_contents(copy.files, copy.fingerprint)
+    again = compare_contents(copy.files)
     assert not again.is_new and not again.changed and again.whole == first.whole
     for damaged in copy.files:  # all are covered, the test images too
         whole = damaged.read_bytes()
@@ -70,7 +70,7 @@ def test_a_changed_byte_that_no_fingerprint_sees_is_found_in_a_copy(tmp_path, ma
         damaged.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
         changed = type(source)(str(tmp_path / "two"))
         assert changed.fingerprint == source.fingerprint
-        found = compare_contents(changed.files, changed.fingerprint)
+        found = compare_contents(changed.files)
         assert found.changed == [damaged] and found.whole != first.whole
         damaged.write_bytes(whole)
 
@@ -78,26 +78,35 @@ def test_a_changed_byte_that_no_fingerprint_sees_is_found_in_a_copy(tmp_path, ma
 def test_a_first_check_that_stops_is_gone_on_with(tmp_path, monkeypatch):
     source = folder_of(tmp_path / "tree")
     read, digest = [], contents._digest
-    monkeypatch.setattr(contents, "FILES_AT_ONCE", 2)
     monkeypatch.setattr(contents, "_digest", lambda path: (read.append(path), digest(path))[1])
     lost = source.files[7]
     kept = lost.read_bytes()
     lost.unlink()
     with pytest.raises(UsageError, match=f"{lost}: No such file"):
-        compare_contents(source.files, source.fingerprint)
+        compare_contents(source.files)
     lost.write_bytes(kept)
     read.clear()
-    assert compare_contents(source.files, source.fingerprint).is_new
-    assert sorted(read) == sorted(source.files[6:])  # the batch that was not whole, and what follows
+    assert compare_contents(source.files).is_new
+    assert sorted(read) == sorted(source.files[7:])  # what was read and comes after the lost one is read again
     read.clear()
-    assert not compare_contents(source.files, source.fingerprint).is_new
+    assert not compare_contents(source.files).is_new
     assert len(read) == 12
+
+
+def test_a_file_that_was_cut_off_is_found(tmp_path):
+    """Its size, and with it the fingerprint, is another: the commonest damage of a copy."""
+    source = folder_of(tmp_path / "tree")
+    assert compare_contents(source.files).is_new
+    cut = source.files[3]
+    cut.write_bytes(cut.read_bytes()[:40])
+    assert ImageFolderSource(str(tmp_path / "tree")).fingerprint != source.fingerprint
+    assert compare_contents(source.files).changed == [cut]
 
 
 @pytest.mark.parametrize("damage", [b"", b"no array", b"\x93NUMPY\x01\x00"])
 def test_damaged_notes_are_made_anew(tmp_path, damage):
     source = folder_of(tmp_path / "tree")
-    noted = compare_contents(source.files, source.fingerprint).noted
+    noted = compare_contents(source.files).noted
     noted.write_bytes(damage)
-    assert compare_contents(source.files, source.fingerprint).is_new
-    assert not compare_contents(source.files, source.fingerprint).is_new
+    assert compare_contents(source.files).is_new
+    assert not compare_contents(source.files).is_new
