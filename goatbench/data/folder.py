@@ -12,11 +12,13 @@ import numpy as np
 from PIL import Image
 
 from ..errors import UsageError
+from ..progress import Progress
 from .class_map import classes_of
 from .decode import decode
 from .split import FileImages
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
+QUIET_SECONDS = 2.0
 
 
 class FileSplit:
@@ -102,11 +104,15 @@ def _class_folders(folder: Path) -> list[str]:
 
 def _images_below(folder: Path) -> list[tuple[str, int]]:
     """(path relative to folder with '/', size) of every file with an image's extension inside the class folders."""
-    found, stack = [], [entry.path for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith(".")]
-    while stack:
-        for entry in os.scandir(stack.pop()):
-            if entry.is_dir():
-                stack.append(entry.path)
-            elif entry.name.lower().endswith(EXTENSIONS) and not entry.name.startswith("."):
-                found.append((os.path.relpath(entry.path, folder).replace(os.sep, "/"), entry.stat().st_size))
+    found, classes = [], [entry.path for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith(".")]
+    with Progress(f"listing {folder.name}", len(classes), "folder", after=QUIET_SECONDS) as progress:
+        for top in classes:
+            stack = [top]
+            while stack:
+                for entry in os.scandir(stack.pop()):
+                    if entry.is_dir():
+                        stack.append(entry.path)
+                    elif entry.name.lower().endswith(EXTENSIONS) and not entry.name.startswith("."):
+                        found.append((os.path.relpath(entry.path, folder).replace(os.sep, "/"), entry.stat().st_size))
+            progress.advance(1)
     return found

@@ -18,9 +18,11 @@ import numpy as np
 from PIL import Image
 
 from ..errors import UsageError
+from ..progress import Progress
 from .decode import UnreadableImageError, decode
 from .image_shards import ShardImages, check_numbering
 
+QUIET_SECONDS = 2.0
 PREFIXES = {"train": ("train-", "train."), "val": ("validation-", "validation.", "val-", "val.")}
 
 
@@ -109,14 +111,16 @@ class ImageParquetSource(ShardImages):
         parquet, index = _pyarrow_parquet(), {}
         for part, shards in self._shards.items():
             rows, labels = [], []
-            for number, shard in enumerate(shards):
-                file = parquet.ParquetFile(self._root / shard)
-                if missing := {"image", "label"} - set(file.schema_arrow.names):
-                    raise UsageError(f"{self._root / shard}: no column {sorted(missing)[0]}; wanted: image, label")
-                for group in range(file.num_row_groups):
-                    count = file.metadata.row_group(group).num_rows
-                    rows.append(np.stack([np.full(count, number), np.full(count, group), np.arange(count)], 1))
-                labels.append(file.read(columns=["label"]).column("label").to_numpy())
+            with Progress(f"reading the labels of {part}", len(shards), "shard", after=QUIET_SECONDS) as progress:
+                for number, shard in enumerate(shards):
+                    file = parquet.ParquetFile(self._root / shard)
+                    if missing := {"image", "label"} - set(file.schema_arrow.names):
+                        raise UsageError(f"{self._root / shard}: no column {sorted(missing)[0]}; wanted: image, label")
+                    for group in range(file.num_row_groups):
+                        count = file.metadata.row_group(group).num_rows
+                        rows.append(np.stack([np.full(count, number), np.full(count, group), np.arange(count)], 1))
+                    labels.append(file.read(columns=["label"]).column("label").to_numpy())
+                    progress.advance(1)
             index[part] = np.concatenate(rows), np.concatenate(labels).astype(np.int64)
             if index[part][1].min() < 0:
                 raise UsageError(f"{self._root}: the shards of {part} hold images without a label (negative)")

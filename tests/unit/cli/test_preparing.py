@@ -84,6 +84,20 @@ def test_what_takes_long_shows_how_far_it_is(tmp_path, monkeypatch, capsys):
     assert code == 0 and "encoding x.fa: 300/300 bases" in err
 
 
+def test_listing_many_images_shows_how_far_it_is(tmp_path, monkeypatch, capsys):
+    from goatbench.data import folder, parquet
+
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    for module in (folder, parquet):
+        monkeypatch.setattr(module, "QUIET_SECONDS", 0.0)
+    code, _, err = call(capsys, "data", "prepare", "imagenet_folder", f"data.root={image_tree(tmp_path / 'tree')}")
+    assert code == 0 and "listing train: 2/2 folders" in err and "listing val: 2/2 folders" in err
+    for part in ("train", "validation"):
+        pq.write_table(pa.table({"image": [{"bytes": b"", "path": ""}] * 4, "label": [0, 0, 1, 1]}), tmp_path / f"{part}-0.parquet")
+    code, _, err = call(capsys, "data", "prepare", "imagenet_parquet", f"data.root={tmp_path}")
+    assert code == 0 and "reading the labels of train: 1/1 shards" in err
+
+
 def test_dna_is_compared_with_its_fasta_letter_by_letter(tmp_path, capsys):
     fasta, split = tmp_path / "x.fa", tmp_path / "split.tsv"
     fasta.write_text(">one\n" + "ACGTNacgtn" * 30 + "\n")
