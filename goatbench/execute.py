@@ -142,7 +142,7 @@ def execute(composed: Composed, run_id: str | None = None, sweep_id: str | None 
 
 def _take_part(spec: RunSpec, task: Any, record: dict[str, Any]) -> None:
     """The work of a rank that is not the first. What stops it, the first is told."""
-    if rank_failures.RUN_ID in os.environ:  # Lightning has started this process
+    if _is_started_by_lightning():  # others may outlive the shell that started them
         rank_failures.end_with_parent()
     try:
         _run(spec, task, record, None)
@@ -193,6 +193,11 @@ def rank(devices: int = 1) -> int:
 def _is_started_with_the_others(spec: RunSpec) -> bool:
     """By torchrun, by Slurm, or by hand on each machine; not by Lightning, which starts the others from the first."""
     return spec.trainer.num_nodes > 1 or "RANK" in os.environ or int(os.environ.get("SLURM_NTASKS", "1")) > 1
+
+
+def _is_started_by_lightning() -> bool:
+    """From the first process of its machine; torchrun, which counts local ranks too, sets RANK beside."""
+    return os.environ.get("LOCAL_RANK", "0") != "0" and "RANK" not in os.environ
 
 
 @plain_stop()

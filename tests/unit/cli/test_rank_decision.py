@@ -137,3 +137,16 @@ def test_a_long_wait_is_told(tmp_path, monkeypatch, capsys):
     thread.start()
     assert rank_decision.decided(tmp_path, TRAINING) == TRAIN
     assert capsys.readouterr().err.count("runs_dir must be one folder for all machines") == 1
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [({"NODE_RANK": "1"}, False), ({"LOCAL_RANK": "0"}, False), ({"LOCAL_RANK": "1"}, True), ({"LOCAL_RANK": "1", "RANK": "1"}, False)],
+)
+def test_only_a_rank_that_lightning_started_ends_with_its_parent(monkeypatch, environment, expected):
+    """One that was started by hand outlives the shell that it was typed into."""
+    for name in ("NODE_RANK", "LOCAL_RANK", "RANK"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert execute._is_started_by_lightning() == expected
