@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ..checking_images import IMAGENET_CLASSES, IMAGENET_COUNTS
 from ..errors import UsageError
-from ..preparing import IMAGENET_CLASSES, IMAGENET_COUNTS
 from ..registry import tasks
 from ..spec import sides
 

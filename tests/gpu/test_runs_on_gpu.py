@@ -25,6 +25,8 @@ def test_a_run_is_trained_measured_and_recorded(run, attention, device, tmp_path
 def test_a_kernel_that_is_asked_for_is_used(kernel, device, tmp_path):
     if device.type == "cpu" and kernel != "sdpa":
         pytest.skip(f"{kernel} has no backward pass on a CPU")
+    if kernel == "flash":
+        pytest.importorskip("flash_attn")
     trainer = ["trainer=gpu", "trainer.devices=1"] if device.type == "cuda" else ["trainer=cpu"]
     record = execute(compose(["task=needle", "attention=goat", "scale=smoke", f"kernel={kernel}", *trainer, f"runs_dir={tmp_path}"]))
     assert record.status.value == "ok" and record.model.kernel_train.startswith(kernel)

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from goatbench import cli
-from goatbench.preparing import IMAGENET_CLASSES, imagenet_facts
+from goatbench.checking_images import IMAGENET_CLASSES, imagenet_facts
 
 
 @pytest.fixture(autouse=True)
